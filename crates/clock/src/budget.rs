@@ -16,7 +16,7 @@ use crate::Instant;
 pub struct Budget {
     rate_per_s: u32,
     burst: u32,
-    /// In 1e-9 tokens, so that refilling loses nothing to rounding.
+    /// Count in 1e-9 tokens, so that refilling loses nothing to rounding.
     tokens_nano: u64,
     filled_at: Instant,
 }
@@ -37,7 +37,7 @@ impl Budget {
         self.take_many(now, 1)
     }
 
-    /// Takes `count` tokens, or none and returns `false` if there are fewer. A `count` above
+    /// Takes `count` tokens. If there are fewer, takes none and returns `false`. A `count` above
     /// `burst` takes a full bucket.
     pub fn take_many(&mut self, now: Instant, count: u32) -> bool {
         let has = self.has(now, count);

@@ -1,4 +1,4 @@
-//! FNV-1a, 64 bits: spread well enough for tables and fingerprints, never against an adversary.
+//! FNV-1a, 64 bits: spreads well enough for tables and fingerprints, never against an adversary.
 
 use std::hash::Hasher;
 
@@ -13,7 +13,7 @@ impl Default for Fnv1a {
 }
 
 impl Fnv1a {
-    /// The hash of `bytes` alone.
+    /// Returns the hash of `bytes` alone.
     ///
     /// ```
     /// assert_eq!(clock::Fnv1a::of(b"a"), 0xaf63_dc4c_8601_ec8c);

@@ -1,4 +1,4 @@
-//! Sebastiano Vigna's SplitMix64: small, seedable with anything, and never a secret.
+//! Sebastiano Vigna's SplitMix64: small, seedable with anything, and never for secrets.
 
 /// Numbers from a seed, the same on every machine.
 ///

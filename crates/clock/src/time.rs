@@ -3,7 +3,7 @@
 use std::ops::{Add, AddAssign, Sub};
 pub use std::time::Duration;
 
-/// A time of so many milliseconds.
+/// A duration in milliseconds.
 pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }

@@ -20,7 +20,7 @@ use crate::values::{
 use crate::watch::Watch;
 use crate::wire::{self, Headed, Protobuf, path};
 
-/// Whom to call, and within which bounds.
+/// The members to call, and the bounds of the calls.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The members of one cluster; at least one.
@@ -31,14 +31,14 @@ pub struct Config {
     /// The time for one call at one member, connecting included. A read at `n` members that do not
     /// answer takes `n` times this.
     pub deadline: Duration,
-    /// The time between two progress requests of a watch. A watch that hears nothing for three of
-    /// them ends as [`Lost::Silent`](crate::Lost::Silent).
+    /// The time between two progress requests of a watch. A watch that receives nothing for three
+    /// of them ends as [`Lost::Silent`](crate::Lost::Silent).
     pub progress: Duration,
     pub limits: Limits,
 }
 
 impl Config {
-    /// A deadline of 300 ms and a progress request each 5 s.
+    /// Makes a configuration with a deadline of 300 ms and a progress request every 5 s.
     pub fn new(endpoints: Vec<Endpoint>) -> Config {
         Config {
             endpoints,
@@ -50,16 +50,17 @@ impl Config {
     }
 }
 
-/// The most that a server may send; more is [`Error::Invalid`].
+/// Bounds on the data that a server may send; beyond them, a call fails with [`Error::Invalid`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Keys that [`Client::read_all`] asks for at a time.
     pub page_keys: u16,
-    /// Keys of one [`Client::read_all`], and changes of one revision in a watch.
+    /// Maximum number of keys of one [`Client::read_all`], and of changes of one revision in a
+    /// watch.
     pub keys_max: usize,
-    /// Bytes of the keys and values of the same.
+    /// Maximum number of bytes of these keys and values.
     pub bytes_max: usize,
-    /// Bytes of one message.
+    /// Maximum number of bytes of one message.
     pub message_bytes_max: usize,
 }
 
@@ -95,7 +96,7 @@ struct Member {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// May be asked again, of anybody.
+    /// May be repeated, at any member.
     Read,
     /// Is sent once.
     Write,
@@ -108,17 +109,18 @@ enum Form {
     Stream,
 }
 
-/// Bytes that etcd takes in one request (`--max-request-bytes`), less those around a value.
+/// Bytes that etcd accepts in one request (`--max-request-bytes`), less those around a value.
 const REQUEST_BYTES_MAX: usize = (3 << 19) - (8 << 10);
 
-/// Steps of one transaction (`--max-txn-ops`).
+/// Maximum number of steps of one transaction (`--max-txn-ops`).
 const OPS_MAX: usize = 128;
 
-/// Fields of a message that is not a page: a transaction's answer has one a step.
+/// Maximum number of fields of a message that is not a page: a transaction's answer has one per
+/// step.
 const FIELDS_MAX: usize = OPS_MAX + 64;
 
 impl Client {
-    /// A client that connects when it is called. Needs a runtime of tokio then.
+    /// Makes a client that connects when it is called, and needs a tokio runtime then.
     ///
     /// # Errors
     ///
@@ -145,7 +147,7 @@ impl Client {
         &self.shared.config
     }
 
-    /// One key, linearizable: not older than any write that was answered before.
+    /// Reads one key, linearizable: not older than any write that was answered before.
     pub async fn get(&self, key: &[u8]) -> Result<Answer<Option<KeyValue>>, Error> {
         let request = wire::RangeRequest {
             key: key.to_vec(),
@@ -157,8 +159,8 @@ impl Client {
         Ok(Answer { header, value })
     }
 
-    /// All keys under `prefix` at one revision, which is not older than any write that was answered
-    /// before. Asks page by page.
+    /// Reads all keys under `prefix` at one revision, which is not older than any write that was
+    /// answered before. Reads page by page.
     ///
     /// # Errors
     ///
@@ -178,7 +180,7 @@ impl Client {
         loop {
             let answer = self.call(Kind::Read, path::RANGE, &request).await;
             let (header, page): (Header, wire::RangeResponse) = match answer {
-                // Fewer keys may be an answer within its bound.
+                // With fewer keys, the answer may stay within its bound.
                 Err(Error::Invalid(_)) if request.limit > 1 => {
                     request.limit = (request.limit / 8).max(1);
                     continue;
@@ -219,7 +221,7 @@ impl Client {
         }
     }
 
-    /// Writes whatever is there. `lease` is 0 for none.
+    /// Writes a key, whether or not it exists. `lease` is 0 for none.
     pub async fn put(&self, key: &[u8], value: &[u8], lease: i64) -> Result<Header, Error> {
         bounded(key.len() + value.len())?;
         let request = wire::PutRequest {
@@ -250,7 +252,7 @@ impl Client {
         Ok(Answer { header, value })
     }
 
-    /// A transaction, all of it in one revision or none of it.
+    /// Runs a transaction: all of it in one revision, or none of it.
     pub async fn txn(&self, txn: &Txn) -> Result<TxnAnswer, Error> {
         let most = [txn.compares.len(), txn.then.len(), txn.otherwise.len()];
         if most.iter().any(|&count| count > OPS_MAX) {
@@ -284,7 +286,7 @@ impl Client {
     }
 
     /// Writes a key if its last change was in revision `expected`; 0 expects no such key. Safe to
-    /// repeat after [`Error::Unknown`]: once done, it is lost to itself.
+    /// repeat after [`Error::Unknown`]: if the write was done, its repetition loses to it.
     pub async fn cas(
         &self,
         key: &[u8],
@@ -309,7 +311,7 @@ impl Client {
         }
     }
 
-    /// A new lease of at least `ttl_s` seconds.
+    /// Makes a new lease of at least `ttl_s` seconds.
     pub async fn lease_grant(&self, ttl_s: u32) -> Result<Lease, Error> {
         let request = wire::LeaseGrantRequest {
             ttl: i64::from(ttl_s),
@@ -322,7 +324,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::LeaseNotFound`] once it is gone; its keys are gone too.
+    /// [`Error::LeaseNotFound`] once the lease has ended; its keys are deleted then.
     pub async fn lease_keep_alive(&self, id: i64) -> Result<Lease, Error> {
         let request = wire::LeaseRequest { id };
         let answer = self
@@ -344,12 +346,12 @@ impl Client {
         Ok(header)
     }
 
-    /// The number of etcd's members that this client asks.
+    /// Returns the number of etcd's members that this client asks.
     pub fn member_count(&self) -> usize {
         self.shared.members.len()
     }
 
-    /// Asks the member at this place of [`Config::endpoints`], and nobody else.
+    /// Asks only the member at this position in [`Config::endpoints`].
     pub async fn status(&self, member: usize) -> Result<Status, Error> {
         const TEXT_BYTES_MAX: usize = 64;
         if member >= self.shared.members.len() {
@@ -373,12 +375,12 @@ impl Client {
         })
     }
 
-    /// Watches all keys under `prefix`, from revision `from` on, which is included: one more than
-    /// the revision of a [`Snapshot`].
+    /// Watches all keys under `prefix`, from revision `from` (included) on: one more than the
+    /// revision of a [`Snapshot`].
     ///
     /// # Errors
     ///
-    /// A revision that is compacted already is no error here; the watch reports it.
+    /// A revision that is already compacted is not an error here; the watch reports it.
     pub async fn watch(&self, prefix: &[u8], from: i64) -> Result<Watch, Error> {
         let mut kept = None;
         for member in self.shared.in_turn() {
@@ -473,7 +475,7 @@ impl Client {
         Ok((header, answer))
     }
 
-    /// Opens a stream to one member whose first request is `requests`' first.
+    /// Opens a stream to one member. Its first request is the first of `requests`.
     pub(crate) async fn stream<Q, A>(
         &self,
         member: usize,
@@ -523,7 +525,7 @@ impl Client {
         request
     }
 
-    /// The connection to a member, made anew if there is none.
+    /// Returns the connection to a member, and makes a new one if there is none.
     async fn grpc(&self, member: usize, until: Instant) -> Result<Grpc<Requests>, Failure> {
         let config = &self.shared.config;
         let Member {
@@ -552,15 +554,15 @@ impl Client {
 type Called<A> = Result<(Header, A), Error>;
 
 impl Shared {
-    /// All members, from the one that answered last.
+    /// Iterates over all members, from the one that answered last.
     fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
         let count = self.members.len();
         let first = self.preferred.load(Ordering::Relaxed);
         (0..count).map(move |step| (first + step) % count)
     }
 
-    /// Returns the failure if nobody else may be asked. Else keeps it; one that needs an operator
-    /// rather than one that time may mend.
+    /// Returns the failure if no other member may be asked. Otherwise keeps it, and prefers a
+    /// failure that needs an operator to one that time may mend.
     fn turn_away(
         &self,
         failure: &Failure,
@@ -574,7 +576,7 @@ impl Shared {
             Error::Full | Error::Compacted | Error::LeaseNotFound | Error::BadRequest(_) => false,
         };
         if is_of_the_member && failure.was_sent {
-            // The next call begins elsewhere.
+            // The next call begins at another member.
             let next = self.in_turn().nth(1).unwrap_or(0);
             self.preferred.store(next, Ordering::Relaxed);
         }
@@ -596,9 +598,9 @@ impl Shared {
         }
     }
 
-    /// Leaves a connection that does not answer, so that the next call makes a new one.
+    /// Drops a connection that does not answer, so that the next call makes a new one.
     fn forget(&self, member: usize) {
-        // Who holds the lock is about to have a new one.
+        // The owner of the lock is about to make a new connection.
         if let Ok(mut connection) = self.members[member].connection.try_lock() {
             *connection = None;
         }

@@ -30,7 +30,7 @@ const PORT: u16 = 2379;
 /// Room for the headers of an answer; etcd sends a few hundred bytes.
 const HEADERS_BYTES_MAX: u32 = 16 << 10;
 
-/// Twice what etcd takes amiss of a client (`--grpc-keepalive-min-time`).
+/// Twice the interval that etcd objects to in a client (`--grpc-keepalive-min-time`).
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The longest wait for a member to speak first.
@@ -45,7 +45,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Whether it is an address of this machine alone.
+    /// Whether the endpoint is an address of this machine alone.
     pub fn is_loopback(&self) -> bool {
         self.host.is_loopback()
     }
@@ -73,8 +73,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A connection that several calls share. It closes when the last clone and the last stream of it
-/// are gone.
+/// A connection that several calls share. It closes when its last clone and its last stream are
+/// dropped.
 #[derive(Clone)]
 pub struct Connection {
     requests: SendRequest<Body>,
@@ -82,8 +82,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and shakes hands. The certificate must name the endpoint's host. The caller has the
-    /// deadline.
+    /// Connects and completes the handshakes. The certificate must name the endpoint's host. The
+    /// caller sets the deadline.
     pub async fn open(endpoint: &Endpoint, tls: Option<&Security>) -> Result<Connection, Error> {
         let failed = |error: io::Error| {
             let is_of_tls = error
@@ -109,7 +109,7 @@ impl Connection {
         let connector = TlsConnector::from(Arc::new(config));
         let mut stream = connector.connect(name, stream).await.map_err(failed)?;
         // In TLS 1.3 a member refuses our certificate after the handshake. Its first bytes are that
-        // or its settings, which a member need not send before ours.
+        // refusal or its settings, which a member need not send before ours.
         let first = timeout(FIRST_BYTES_WAIT, stream.fill_buf()).await;
         first.unwrap_or(Ok(&[])).map_err(failed)?;
         Connection::over(stream, endpoint, "https").await
@@ -129,7 +129,7 @@ impl Connection {
             .await;
         let (requests, connection) =
             handshake.map_err(|error| Error::Unreachable(format!("{endpoint}: {error}")))?;
-        // It ends with its error, which each of its calls has as well.
+        // The task ends with the connection's error, which each of its calls returns as well.
         tokio::spawn(connection);
         let host = match &endpoint.host {
             Host::V6 { address, .. } => format!("[{address}]"),
@@ -144,7 +144,7 @@ impl Connection {
         self.requests.is_closed()
     }
 
-    /// The calls of gRPC, with a bound on the bytes of an answer.
+    /// Returns a gRPC caller with a bound on the bytes of an answer.
     pub fn grpc(&self, message_bytes_max: usize) -> Grpc<Requests> {
         Grpc::with_origin(Requests(self.requests.clone()), self.origin.clone())
             .max_decoding_message_size(message_bytes_max)

@@ -11,17 +11,17 @@ pub enum Error {
     /// No member answers, or none that has a leader. A later call may succeed.
     #[error("etcd is unreachable: {0}")]
     Unreachable(String),
-    /// A write was sent, and no believable answer came: it may be done, or be done later.
+    /// A write was sent, and no believable answer arrived: it may be done, or be done later.
     #[error("the outcome of a write to etcd is unknown: {0}")]
     Unknown(String),
-    /// The database is at its quota (NOSPACE). Reads go on. The write that reaches the quota is
-    /// often done all the same: etcd applies it, and then reports this.
+    /// The database is at its quota (NOSPACE). Reads still work. The write that reaches the quota
+    /// is often done all the same: etcd applies it, and then reports this error.
     #[error(
         "etcd's database is full; compact and defragment it, or raise its quota, and \
          disarm the alarm"
     )]
     Full,
-    /// The revision asked for is gone. Read the present state instead.
+    /// The requested revision is compacted. Read the present state instead.
     #[error("etcd has compacted this revision")]
     Compacted,
     /// The lease has expired or was revoked.
@@ -30,7 +30,7 @@ pub enum Error {
     /// TLS or etcd's access control refuses us, or we refuse the server's certificate.
     #[error("refused: {0}")]
     Refused(String),
-    /// The request can never succeed: it is too large, or etcd calls it wrong.
+    /// The request can never succeed: it is too large, or etcd rejects it as wrong.
     #[error("etcd cannot do this: {0}")]
     BadRequest(String),
     /// The answer is not believed: it is too large, malformed or contradicts itself.
@@ -49,7 +49,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A connection that did not come about.
+    /// Makes the failure of a connection that could not be made.
     pub fn before(error: Error) -> Failure {
         Failure {
             error,
@@ -66,13 +66,13 @@ impl Failure {
         }
     }
 
-    /// The failure behind a status, from the server or from our side of the connection.
+    /// Returns the failure behind a status, from the server or from our side of the connection.
     pub fn of(member: &dyn fmt::Display, status: &Status) -> Failure {
         let said = status.message();
         let why = || format!("{member}: {}", cleaned(&described(status)));
         let not_done = |error| Failure::after(error, false);
-        // etcd's texts are part of its interface: api/v3rpc/rpctypes/error.go. Those of
-        // `NOT_DONE` come before a request is proposed to the members.
+        // etcd's texts are part of its interface: api/v3rpc/rpctypes/error.go. Those in `NOT_DONE`
+        // are sent before a request is proposed to the members.
         match status.code() {
             _ if is_unsent(status) => Failure::before(Error::Unreachable(why())),
             Code::ResourceExhausted if said.ends_with("database space exceeded") => {
@@ -105,7 +105,7 @@ const NOT_DONE: [&str; 3] = [
     "etcdserver: revision of auth store is old",
 ];
 
-/// Whether hyper had no connection any more to send the request on.
+/// Whether hyper had no connection left to send the request on.
 fn is_unsent(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
@@ -117,7 +117,7 @@ fn is_unsent(status: &Status) -> bool {
     false
 }
 
-/// A status with all errors behind it.
+/// Formats a status with all errors behind it.
 fn described(status: &Status) -> String {
     let mut text = status.message().to_owned();
     let mut source = std::error::Error::source(status);
@@ -134,7 +134,7 @@ fn described(status: &Status) -> String {
     }
 }
 
-/// A text from elsewhere, for a log: bounded, and without control characters.
+/// Prepares foreign text for a log: bounded, and without control characters.
 pub(crate) fn cleaned(text: &str) -> String {
     const CHARS_MAX: usize = 200;
     let visible = |c: char| if c.is_control() { ' ' } else { c };

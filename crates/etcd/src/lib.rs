@@ -1,8 +1,8 @@
 //! A client of etcd v3, with the calls that a cluster of auster makes and no others.
 //!
 //! Everything that a server sends is bounded and checked before a caller sees it. A call has one
-//! deadline a member. Reads go on to another member; a write is sent at most once, and
-//! [`Error::Unknown`] says that nobody knows whether it was done.
+//! deadline per member. A failed read is repeated at another member. A write is sent at most once,
+//! and [`Error::Unknown`] means that nobody knows whether it was done.
 
 mod client;
 mod connection;

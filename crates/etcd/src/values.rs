@@ -6,7 +6,7 @@ use crate::wire;
 /// The cluster that answered, and its revision then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Another id than before means another or a restored cluster. Not zero.
+    /// Id of the cluster, not zero. A changed id means another or a restored cluster.
     pub cluster_id: u64,
     /// At least 1.
     pub revision: i64,
@@ -24,13 +24,13 @@ pub struct Answer<T> {
 pub struct KeyValue {
     pub key: Vec<u8>,
     pub value: Vec<u8>,
-    /// The revision in which the key came to be.
+    /// The revision in which the key was created.
     pub create_revision: i64,
-    /// The revision of its last change; compare-and-swap goes by this.
+    /// The revision of the key's last change; compare-and-swap compares it.
     pub mod_revision: i64,
-    /// The number of changes since it came to be, from 1.
+    /// The number of changes since the key's creation, from 1.
     pub version: i64,
-    /// The lease that the key goes with, or 0.
+    /// The lease with which the key ends, or 0.
     pub lease: i64,
 }
 
@@ -63,8 +63,8 @@ pub struct Snapshot {
     pub kvs: Vec<KeyValue>,
 }
 
-/// A transaction: if all of `compares` hold, `then` is done, else `otherwise`. A key may be
-/// written once.
+/// A transaction: if all of `compares` hold, `then` is done, else `otherwise`. Each key may be
+/// written only once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
     pub compares: Vec<Compare>,
@@ -75,9 +75,9 @@ pub struct Txn {
 /// A condition on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// The key's last change was in this revision; 0 for a key that is not there.
+    /// The key's last change was in this revision; 0 for a key that does not exist.
     ModRevision(Vec<u8>, i64),
-    /// The key came to be in this revision; 0 for a key that is not there.
+    /// The key was created in this revision; 0 for a key that does not exist.
     CreateRevision(Vec<u8>, i64),
     /// No key with this prefix has changed after this revision. Deleted keys do not count.
     PrefixUntil(Vec<u8>, i64),
@@ -106,7 +106,7 @@ pub enum OpResult {
     Deleted(u64),
 }
 
-/// The branch that a transaction took, and the results of its steps in their order.
+/// The branch that a transaction took, and the results of its steps in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnAnswer {
     pub header: Header,
@@ -119,7 +119,7 @@ pub struct TxnAnswer {
 pub enum Cas {
     /// Written; `header.revision` is the key's new `mod_revision`.
     Won(Header),
-    /// Somebody else has changed the key: this is what is there now.
+    /// Another client has changed the key: this is its present state.
     LostTo(Header, Option<KeyValue>),
 }
 
@@ -128,7 +128,7 @@ pub enum Cas {
 pub struct Lease {
     pub header: Header,
     pub id: i64,
-    /// etcd may raise what was asked for: at least 1.5 election timeouts.
+    /// etcd may raise the requested time: at least 1.5 election timeouts.
     pub ttl_s: u64,
 }
 
@@ -224,7 +224,7 @@ impl Op {
     }
 }
 
-/// A header that can be one.
+/// Returns the header if it is valid.
 pub(crate) fn checked(header: Option<&wire::ResponseHeader>) -> Result<Header, Error> {
     match header {
         Some(header) if header.cluster_id != 0 && header.revision > 0 => Ok(Header {
@@ -258,7 +258,7 @@ pub(crate) fn lease((header, answer): (Header, wire::LeaseResponse)) -> Option<L
     })
 }
 
-/// The first key under a prefix. etcd has no empty key.
+/// Returns the first key under a prefix. etcd has no empty key.
 pub(crate) fn start_of(prefix: &[u8]) -> Vec<u8> {
     match prefix {
         [] => vec![0],
@@ -266,7 +266,8 @@ pub(crate) fn start_of(prefix: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The first key after all those under a prefix; `\0` is etcd's word for the end of all keys.
+/// Returns the first key after all keys under a prefix; `\0` is etcd's notation for the end of all
+/// keys.
 pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

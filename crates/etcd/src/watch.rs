@@ -1,4 +1,4 @@
-//! A watch: all changes under a prefix in their order, or the notice that some may be missing.
+//! A watch: all changes under a prefix in order, or the notice that some may be missing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -65,27 +65,27 @@ pub enum Notice {
     /// The member is alive. Servers before 3.4.25 and 3.5.8 may send this revision before its
     /// changes.
     Progress(Header),
-    /// The watch is over and changes may be missing: read everything anew, and watch from there.
+    /// The watch has ended and changes may be missing: read everything again, and watch from there.
     ReadAnew(Lost),
 }
 
-/// The reason why a watch is over.
+/// The reason why a watch has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// The next revision is compacted; this is the first one that is left.
+    /// The next revision is compacted; this is the first remaining one.
     Compacted(i64),
-    /// The server has cancelled the watch, for example as its member has no leader.
+    /// The server has cancelled the watch, for example because its member has no leader.
     Cancelled(String),
     /// The connection broke.
     Broken(String),
-    /// The member answers no progress request.
+    /// The member does not answer progress requests.
     Silent,
-    /// The server sent what a watch cannot report.
+    /// The server sent an answer that a watch cannot report.
     Invalid(String),
 }
 
-/// A watch on one member. It does not move to another: after [`Notice::ReadAnew`] the caller reads
-/// and watches again.
+/// A watch on one member. It does not move to another member: after [`Notice::ReadAnew`], the
+/// caller reads and watches again.
 pub struct Watch {
     answers: Streaming<wire::WatchResponse>,
     requests: mpsc::Sender<wire::WatchRequest>,
@@ -101,7 +101,7 @@ struct State {
     limits: Limits,
     /// No change of an earlier revision is expected any more.
     next_revision: i64,
-    /// Changes of a revision whose other fragments are still to come.
+    /// Changes of a revision whose other fragments have not arrived yet.
     fragments: Vec<Change>,
     fragment_bytes: usize,
     notices: VecDeque<Notice>,
@@ -166,8 +166,8 @@ impl Watch {
         })
     }
 
-    /// The next notice; after [`Notice::ReadAnew`] always the same one. May be dropped while it
-    /// waits, and called again.
+    /// Returns the next notice; after [`Notice::ReadAnew`], always the same one. Cancel-safe: may
+    /// be dropped while it waits, and called again.
     pub async fn next(&mut self) -> Notice {
         loop {
             match self.state.notices.front() {
@@ -200,7 +200,7 @@ impl Watch {
     /// Asks for a [`Notice::Progress`] now. [`Watch::next`] does so by itself at intervals.
     pub fn request_progress(&self) {
         let progress = WatchRequestUnion::Progress(wire::WatchProgressRequest {});
-        // A full channel holds such requests already.
+        // A full channel already contains such requests.
         let _ = self.requests.try_send(wire::WatchRequest {
             request: Some(progress),
         });
@@ -248,7 +248,7 @@ impl State {
             self.fragment_bytes += change.bytes();
             self.fragments.push(change);
         }
-        // The last revision of a fragment may go on in the next one.
+        // The last revision of a fragment may continue in the next one.
         let whole = match (answer.fragment, self.fragments.last()) {
             (true, Some(last)) => {
                 let revision = last.revision();

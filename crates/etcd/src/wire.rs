@@ -66,7 +66,7 @@ pub struct RangeResponse {
     pub more: bool,
 }
 
-/// A `RangeResponse` to a question for one key, so that a server cannot make a list of it.
+/// A `RangeResponse` to a request for one key, so that a server cannot return a list.
 #[derive(Clone, PartialEq, Message)]
 pub struct GetResponse {
     #[prost(message, optional, tag = "1")]
@@ -265,7 +265,7 @@ pub struct LeaseGrantRequest {
     pub ttl: i64,
 }
 
-/// The answer to a grant and to a keepalive. A keepalive's TTL of 0 means that the lease is gone.
+/// The answer to a grant and to a keepalive. A keepalive's TTL of 0 means that the lease has ended.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct LeaseResponse {
     #[prost(message, optional, tag = "1")]
@@ -384,7 +384,7 @@ impl<E, D: Message + Default> Decoder for Protobuf<E, D> {
     }
 }
 
-/// A message within its bound of fields.
+/// Decodes a message within its bound of fields.
 fn decode<D: Message + Default>(bytes: &[u8], fields_max: usize) -> Result<D, Status> {
     match fields(bytes) {
         Some(count) if count > fields_max => Err(Status::internal(format!(
@@ -395,8 +395,8 @@ fn decode<D: Message + Default>(bytes: &[u8], fields_max: usize) -> Result<D, St
     }
 }
 
-/// The number of fields at the top level of a message; `None` if it is none. Groups, which etcd
-/// has none of, are refused.
+/// Returns the number of fields at the top level of a message; `None` if the bytes are not a
+/// message. Groups, which etcd does not use, are refused.
 fn fields(mut bytes: &[u8]) -> Option<usize> {
     use prost::encoding::decode_varint;
     let mut count = 0;

@@ -7,8 +7,8 @@ use crate::property::Property;
 use crate::stat::Stat;
 use crate::types::{BucketId, GroupId, MeterId, PortNo, QueueId, TableId};
 
-/// One action. The 1.0 codec maps its SET_VLAN_VID, SET_NW_SRC … to `SetField` and back where they
-/// say the same, and keeps those with no counterpart under their own names.
+/// One action. The 1.0 codec maps SET_VLAN_VID, SET_NW_SRC … to an equivalent `SetField` and back.
+/// Actions of 1.0 without an equivalent keep their own names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// OFPAT_OUTPUT: sends the packet to a port.
@@ -18,7 +18,7 @@ pub enum Action {
         /// Bytes of the packet to send to the controller; 0xffff is all of it.
         max_len: u16,
     },
-    /// OFPAT_GROUP: processes the packet by a group.
+    /// OFPAT_GROUP: processes the packet with a group.
     Group(GroupId),
     /// OFPAT_SET_QUEUE: chooses the queue for later outputs.
     SetQueue(QueueId),
@@ -48,19 +48,19 @@ pub enum Action {
     CopyTtlOut,
     /// OFPAT_COPY_TTL_IN: copies the TTL from the outermost header to the next.
     CopyTtlIn,
-    /// OpenFlow 1.0: set the VLAN id, adding a tag if there is none.
+    /// OpenFlow 1.0: sets the VLAN id, adding a tag if there is none.
     SetVlanVid(u16),
-    /// OpenFlow 1.0: set the VLAN priority, adding a tag if there is none.
+    /// OpenFlow 1.0: sets the VLAN priority, adding a tag if there is none.
     SetVlanPcp(u8),
-    /// OpenFlow 1.0: strip the VLAN tag if there is one.
+    /// OpenFlow 1.0: strips the VLAN tag if there is one.
     StripVlan,
-    /// OpenFlow 1.0 and 1.1: the whole TOS byte less its ECN bits.
+    /// OpenFlow 1.0 and 1.1: sets the whole TOS byte except its ECN bits.
     SetNwTos(u8),
-    /// OpenFlow 1.0 and 1.1: the source port of whatever transport the packet has.
+    /// OpenFlow 1.0 and 1.1: sets the source port of whatever transport the packet has.
     SetTpSrc(u16),
-    /// OpenFlow 1.0 and 1.1: the destination port of whatever transport the packet has.
+    /// OpenFlow 1.0 and 1.1: sets the destination port of whatever transport the packet has.
     SetTpDst(u16),
-    /// OpenFlow 1.0: output to a queue of a port.
+    /// OpenFlow 1.0: outputs to a queue of a port.
     Enqueue {
         /// Port to send to.
         port: PortNo,
@@ -80,7 +80,7 @@ pub enum Action {
         /// Field to write.
         dst: FieldId,
     },
-    /// OFPAT_METER: sends the packet through a meter; 1.5, where it is no instruction.
+    /// OFPAT_METER: sends the packet through a meter; 1.5, where it is not an instruction.
     Meter(MeterId),
     /// Vendor action (Nicira's among them): everything after the experimenter id, padding included.
     Experimenter {
@@ -92,12 +92,12 @@ pub enum Action {
 }
 
 impl Action {
-    /// Output of whole packets to `port`.
+    /// Outputs whole packets to `port`.
     pub fn output(port: PortNo) -> Action {
         Action::Output { port, max_len: 0 }
     }
 
-    /// The whole packet to the controller.
+    /// Outputs the whole packet to the controller.
     pub fn controller() -> Action {
         Action::Output {
             port: PortNo::CONTROLLER,
@@ -142,7 +142,7 @@ pub enum Instruction {
     },
 }
 
-/// Bucket of a group: one of its treatments of a packet.
+/// Bucket of a group: one treatment of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
     /// Relative weight, for SELECT groups.
@@ -153,14 +153,14 @@ pub struct Bucket {
     pub watch_group: GroupId,
     /// Action set of the bucket.
     pub actions: Vec<Action>,
-    /// 1.5: number of the bucket in its group. `None` is its place in the list.
+    /// 1.5: number of the bucket in its group. `None` means its position in the list.
     pub bucket_id: Option<BucketId>,
-    /// 1.5, but weight and what is watched.
+    /// 1.5: properties except the weight, the watched port and the watched group.
     pub properties: Vec<Property>,
 }
 
 impl Bucket {
-    /// A bucket that watches nothing.
+    /// Makes a bucket that watches nothing.
     pub fn new(weight: u16, actions: Vec<Action>) -> Bucket {
         Bucket {
             weight,
@@ -173,11 +173,11 @@ impl Bucket {
     }
 }
 
-/// A field by its OXM header (1.5.1, 7.2.3.3).
+/// A field, identified by its OXM header (1.5.1, 7.2.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FieldId {
     /// Class, field, mask bit and length.
     pub header: u32,
-    /// Id of the vendor, of a field of class 0xffff.
+    /// Experimenter id of the vendor, for a field of class 0xffff.
     pub experimenter: Option<u32>,
 }

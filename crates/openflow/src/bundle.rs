@@ -1,4 +1,4 @@
-//! Bundles, and requests of other controllers: messages that hold a message.
+//! Bundles, and requests from other controllers: messages that contain a message.
 
 use crate::message::Message;
 use crate::property::Property;
@@ -10,24 +10,24 @@ use crate::types::{Xid, flags};
 pub enum BundleCommand {
     /// OFPBCT_OPEN_REQUEST: opens a bundle.
     OpenRequest = 0,
-    /// OFPBCT_OPEN_REPLY: it is open.
+    /// OFPBCT_OPEN_REPLY: the bundle is open.
     OpenReply = 1,
     /// OFPBCT_CLOSE_REQUEST: no more messages are added.
     CloseRequest = 2,
-    /// OFPBCT_CLOSE_REPLY: it is closed.
+    /// OFPBCT_CLOSE_REPLY: the bundle is closed.
     CloseReply = 3,
-    /// OFPBCT_COMMIT_REQUEST: carries the messages out.
+    /// OFPBCT_COMMIT_REQUEST: carries out the messages.
     CommitRequest = 4,
-    /// OFPBCT_COMMIT_REPLY: they are carried out.
+    /// OFPBCT_COMMIT_REPLY: the messages have been carried out.
     CommitReply = 5,
-    /// OFPBCT_DISCARD_REQUEST: forgets the messages.
+    /// OFPBCT_DISCARD_REQUEST: discards the messages.
     DiscardRequest = 6,
-    /// OFPBCT_DISCARD_REPLY: they are forgotten.
+    /// OFPBCT_DISCARD_REPLY: the messages have been discarded.
     DiscardReply = 7,
 }
 
 impl BundleCommand {
-    /// All, by number.
+    /// All commands, by number.
     pub const ALL: [BundleCommand; 8] = [
         BundleCommand::OpenRequest,
         BundleCommand::OpenReply,
@@ -47,7 +47,7 @@ flags! {
         ATOMIC = 1 << 0;
         /// The messages are carried out in their order.
         ORDERED = 1 << 1;
-        /// The bundle is carried out at a time; 1.5.
+        /// The bundle is carried out at a given time; 1.5.
         TIME = 1 << 2;
     }
 }
@@ -55,7 +55,7 @@ flags! {
 /// OFPT_BUNDLE_CONTROL (1.4, 7.3.9.1), which 1.3 has as an extension of the ONF (EXT-230).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleControl {
-    /// The bundle, a number of the controller's.
+    /// Number of the bundle, chosen by the controller.
     pub bundle_id: u32,
     /// Kind of the message.
     pub command: BundleCommand,
@@ -68,7 +68,7 @@ pub struct BundleControl {
 /// A property of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BundleProperty {
-    /// OFPBPT_TIME: when to carry it out; 1.5.
+    /// OFPBPT_TIME: time at which to carry out the bundle; 1.5.
     Time(Time),
     /// A vendor's property, or one without a name here.
     Other(Property),
@@ -79,19 +79,19 @@ pub enum BundleProperty {
 pub struct Time {
     /// Whole seconds.
     pub seconds: u64,
-    /// Nanoseconds beyond them.
+    /// Nanoseconds beyond the seconds.
     pub nanoseconds: u32,
 }
 
-/// OFPT_BUNDLE_ADD_MESSAGE (1.4, 7.3.9.6): the message of the same xid is a part of the bundle.
+/// OFPT_BUNDLE_ADD_MESSAGE (1.4, 7.3.9.6): adds a message with the same xid to the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleAdd {
     /// The bundle.
     pub bundle_id: u32,
     /// Options of the bundle.
     pub flags: BundleFlags,
-    /// A message that changes something: of a port, an entry, a group, a table or a meter, or a
-    /// packet to send.
+    /// A message that changes a port, an entry, a group, a table or a meter, or that has a packet
+    /// to send.
     pub message: Box<Message>,
     /// Properties, in the order of the message.
     pub properties: Vec<BundleProperty>,
@@ -109,7 +109,7 @@ pub struct RequestForward {
 /// OFPMP_BUNDLE_FEATURES of a request (1.5.1, 7.3.5.20).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleFeaturesRequest {
-    /// OFPBMF_*: what is asked for.
+    /// OFPBMF_*: the features requested.
     pub flags: u32,
     /// Properties, in the order of the message.
     pub properties: Vec<BundleFeatureProperty>,
@@ -127,15 +127,15 @@ pub struct BundleFeatures {
 /// A property of bundle features.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BundleFeatureProperty {
-    /// OFPTMPBF_TIME_CAPABILITY: how well the switch keeps to times.
+    /// OFPTMPBF_TIME_CAPABILITY: how well the switch keeps to scheduled times.
     Time {
         /// Accuracy of scheduled bundles.
         accuracy: Time,
-        /// How far a bundle may be in the future.
+        /// How far in the future a bundle may be scheduled.
         future_max: Time,
-        /// How far a bundle may be in the past.
+        /// How far in the past a bundle may be scheduled.
         past_max: Time,
-        /// The clock of whoever writes.
+        /// The sender's clock.
         now: Time,
     },
     /// A vendor's property, or one without a name here.

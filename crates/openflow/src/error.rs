@@ -1,4 +1,4 @@
-//! The errors of the protocol: what OFPT_ERROR carries, and what the codec answers with.
+//! Protocol errors: the errors in an OFPT_ERROR, and the errors that the codec returns.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::types::Version;
 
 /// Type and code of an OFPT_ERROR in the numbering of OpenFlow 1.3; the 1.0 codec maps them.
 ///
-/// Kept as numbers, so that codes nobody has named yet pass through.
+/// Kept as numbers, so that codes without a name pass through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorKind {
     /// OFPET_* number.
@@ -20,7 +20,7 @@ macro_rules! errors {
     ($($name:ident = $ty:expr, $code:expr, $about:literal;)*) => {
         impl ErrorKind {
             $(#[doc = $about] pub const $name: ErrorKind = ErrorKind { ty: $ty, code: $code };)*
-            /// Every named error, in the names of `ovs-ofctl` less their OFP prefixes.
+            /// Every named error, with its name in `ovs-ofctl` without the OFP prefix.
             pub const NAMES: &[(ErrorKind, &str)] = &[$((ErrorKind::$name, stringify!($name))),*];
         }
     };
@@ -178,7 +178,7 @@ errors! {
     BUNDLE_SCHED_NOT_SUPPORTED = 17, 16, "Bundles at a time are not supported.";
     BUNDLE_SCHED_FUTURE = 17, 17, "The bundle's time is too far in the future.";
     BUNDLE_SCHED_PAST = 17, 18, "The bundle's time is too far in the past.";
-    // OpenFlow 1.0 only, where they are 3, 3 and 3, 5.
+    // OpenFlow 1.0 only, where their type and code are 3, 3 and 3, 5.
     FLOW_MOD_BAD_EMERG_TIMEOUT = 0x1003, 3, "An emergency entry has a time-out; 1.0 only.";
     FLOW_MOD_UNSUPPORTED = 0x1003, 5, "The list of actions is not supported; 1.0 only.";
 }
@@ -212,7 +212,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// The peer's fault: bytes that are no message of their version. `kind` is what to answer.
+/// The peer's fault: bytes that are not a valid message of their version. Answer with `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {what} at byte {offset}")]
 pub struct DecodeError {
@@ -220,7 +220,7 @@ pub struct DecodeError {
     pub kind: ErrorKind,
     /// Part of the message that was being read, in the words of the specification.
     pub what: &'static str,
-    /// Place of the mistake, in bytes from the start of the message.
+    /// Offset of the mistake, in bytes from the start of the message.
     pub offset: usize,
 }
 
@@ -228,15 +228,15 @@ pub struct DecodeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// This version has no words for `what`.
+    /// This version cannot express `what`.
     #[error("OpenFlow {version} has no {what}")]
     Unsupported {
-        /// Version that was asked for.
+        /// Version requested.
         version: Version,
         /// Part of the message that the version lacks.
         what: &'static str,
     },
-    /// Longer than the 16-bit length field, or a part longer than its own length field.
+    /// The message is too long for the 16-bit length field, or a part for its own length field.
     #[error("{what} is too long for one message")]
     TooLong {
         /// Part of the message that is too long.

@@ -1,4 +1,4 @@
-//! Flow monitors: a switch that reports changes of its entries (1.4, 7.3.5.17).
+//! Flow monitors: reports from a switch about changes of its entries (1.4, 7.3.5.17).
 
 use crate::actions::Instruction;
 use crate::match_fields::Match;
@@ -6,19 +6,19 @@ use crate::message::FlowRemovedReason;
 use crate::types::{Cookie, GroupId, PortNo, TableId, Xid, flags};
 
 flags! {
-    /// OFPFMF_*: what a monitor reports.
+    /// OFPFMF_*: the contents of a monitor's reports.
     FlowMonitorFlags(u16) {
-        /// Entries that are there when it starts.
+        /// Entries that exist when the monitor starts.
         INITIAL = 1 << 0;
         /// New entries.
         ADD = 1 << 1;
-        /// Entries that are gone.
+        /// Entries that were removed.
         REMOVED = 1 << 2;
         /// Entries that have changed.
         MODIFY = 1 << 3;
-        /// Instructions of the entries too.
+        /// Also the instructions of the entries.
         INSTRUCTIONS = 1 << 4;
-        /// Changes by the monitor's own controller in few words.
+        /// Changes by the monitor's own controller in full as well, not abbreviated.
         NO_ABBREV = 1 << 5;
         /// Changes by the monitor's own controller only.
         ONLY_OWN = 1 << 6;
@@ -37,10 +37,10 @@ pub enum FlowMonitorCommand {
     Delete = 2,
 }
 
-/// A monitor, as a controller asks for it.
+/// A monitor, as requested by a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowMonitor {
-    /// Number of the monitor, of the controller's choice.
+    /// Number of the monitor, chosen by the controller.
     pub monitor_id: u32,
     /// Only entries that output to this port; `ANY` for all.
     pub out_port: PortNo,
@@ -60,26 +60,26 @@ pub struct FlowMonitor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum FlowEvent {
-    /// OFPFME_INITIAL: the entry was there when the monitor started.
+    /// OFPFME_INITIAL: the entry existed when the monitor started.
     Initial = 0,
     /// OFPFME_ADDED: the entry is new.
     Added = 1,
-    /// OFPFME_REMOVED: the entry is gone.
+    /// OFPFME_REMOVED: the entry was removed.
     Removed = 2,
     /// OFPFME_MODIFIED: the entry has changed.
     Modified = 3,
 }
 
-/// A report of a monitor.
+/// A report from a monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowUpdate {
     /// A change of an entry.
     Entry(FlowUpdateEntry),
-    /// OFPFME_ABBREV: the request of this xid is carried out.
+    /// OFPFME_ABBREV: the request with this xid has been carried out.
     Abbreviated(Xid),
     /// OFPFME_PAUSED: the controller reads too slowly; no more reports for now.
     Paused,
-    /// OFPFME_RESUMED: reports come again.
+    /// OFPFME_RESUMED: reports resume.
     Resumed,
 }
 
@@ -90,7 +90,7 @@ pub struct FlowUpdateEntry {
     pub event: FlowEvent,
     /// Table of the entry.
     pub table_id: TableId,
-    /// Reason of a removal.
+    /// Reason for a removal.
     pub reason: FlowRemovedReason,
     /// Idle time-out in seconds; 0 for none.
     pub idle_timeout: u16,
@@ -102,6 +102,6 @@ pub struct FlowUpdateEntry {
     pub cookie: Cookie,
     /// Match of the entry.
     pub r#match: Match,
-    /// Instructions of the entry, if they were asked for.
+    /// Instructions of the entry, if the monitor requested them.
     pub instructions: Vec<Instruction>,
 }

@@ -1,7 +1,7 @@
-//! A frame: one OpenFlow message as it stood on the wire, its header checked.
+//! A frame: one OpenFlow message as it is on the wire, with its header checked.
 //!
 //! Every OpenFlow version shares the 8-byte header `version, type, length, xid`, so framing needs
-//! no knowledge of what follows. A frame is cheap to clone; it owns a share of the read buffer.
+//! no knowledge of the message body. A frame is cheap to clone; it owns a share of the read buffer.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub const HEADER_LEN: usize = 8;
 /// The longest message that the 16-bit length field can announce.
 pub const FRAME_LEN_MAX: usize = 65_535;
 
-/// One message in its original bytes: at least a header, and as long as the header says.
+/// One message in its original bytes: at least a header, and exactly as long as the header states.
 ///
 /// ```
 /// use bytes::BytesMut;
@@ -37,7 +37,8 @@ pub struct Frame {
     bytes: Bytes,
 }
 
-/// Reason why a byte stream is not OpenFlow. Close the connection: nothing marks the next message.
+/// Reason why a byte stream is not OpenFlow. Close the connection: nothing marks the start of the
+/// next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
@@ -50,7 +51,7 @@ pub enum FrameError {
     /// The bytes given are not one whole message.
     #[error("the header announces {announced} bytes, {given} are there")]
     LengthMismatch {
-        /// Length in the header, or of a header if the bytes have none.
+        /// Length in the header, or the length of a header if the bytes are shorter than one.
         announced: usize,
         /// Number of bytes given.
         given: usize,
@@ -98,12 +99,12 @@ impl Frame {
         Ok(Frame { bytes })
     }
 
-    /// Version byte, which may be no version of OpenFlow.
+    /// Version byte. It need not be a version of OpenFlow.
     pub fn version_byte(&self) -> u8 {
         self.bytes[0]
     }
 
-    /// Version of the message; `None` if the byte is no version of OpenFlow.
+    /// Version of the message; `None` if the byte is not a version of OpenFlow.
     pub fn version(&self) -> Option<Version> {
         Version::from_wire(self.version_byte())
     }
@@ -118,8 +119,8 @@ impl Frame {
         MessageKind::from_wire(self.version_byte(), self.type_byte())
     }
 
-    /// Type of the message that it stands for: an EXPERIMENTER message of 1.3 that the ONF gives
-    /// the meaning of one of 1.4 is of that type.
+    /// Type that the message stands for. An ONF extension of 1.3 is an EXPERIMENTER message; this
+    /// is the type of the 1.4 message with the same meaning.
     pub fn meaning(&self) -> MessageKind {
         onf_kind(&self.bytes).unwrap_or_else(|| self.kind())
     }

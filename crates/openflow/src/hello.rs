@@ -1,5 +1,5 @@
-//! Version negotiation (OpenFlow 1.3.1, 6.3.1): the highest version that both bitmaps hold, or,
-//! where a side sends no bitmap, the smaller of the two header versions.
+//! Version negotiation (OpenFlow 1.3.1, 6.3.1): the highest version in both bitmaps, or the smaller
+//! of the two header versions if a side sends no bitmap.
 
 use crate::types::Version;
 
@@ -15,7 +15,8 @@ use crate::types::Version;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
-    /// Bit n set: wire version n is spoken. More words than one are kept as they came.
+    /// Bit n set: wire version n is supported. If there are several words, all are kept as
+    /// received.
     pub bitmaps: Option<Vec<u32>>,
 }
 
@@ -33,9 +34,9 @@ impl Hello {
     }
 }
 
-/// The version both sides speak, or `None`: then HELLO_FAILED/INCOMPATIBLE is the answer.
+/// Returns the version that both sides support. If it is `None`, answer HELLO_FAILED/INCOMPATIBLE.
 ///
-/// `theirs_header` is the version byte of the HELLO received, which may be one we do not know.
+/// `theirs_header` is the version byte of the received HELLO. It may be a version unknown here.
 pub fn negotiate(ours: &[Version], theirs_header: u8, theirs: &Hello) -> Option<Version> {
     let spoken = |v: &&Version| theirs.offers(**v).unwrap_or(true);
     let ours_max = ours.iter().max()?;

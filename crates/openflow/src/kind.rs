@@ -1,4 +1,4 @@
-//! Type of a message, from version and type byte alone: one table, no parsing.
+//! Type of a message, from its version byte and type byte alone: one table, no parsing.
 //!
 //! Type bytes were renumbered between 1.0 and 1.1 and given new meanings up to 1.5
 //! (`ofp-msgs.h` of Open vSwitch lists them all).
@@ -8,27 +8,27 @@
 pub enum MessageKind {
     /// OFPT_HELLO: version negotiation (1.3.5, 7.5.1).
     Hello,
-    /// OFPT_ERROR: a refused message (7.4.4).
+    /// OFPT_ERROR: reports a refused message (7.4.4).
     Error,
-    /// OFPT_ECHO_REQUEST: a question whether the peer is alive (7.5.2).
+    /// OFPT_ECHO_REQUEST: asks whether the peer is alive (7.5.2).
     EchoRequest,
-    /// OFPT_ECHO_REPLY: the answer to it (7.5.3).
+    /// OFPT_ECHO_REPLY: the answer to an echo request (7.5.3).
     EchoReply,
     /// OFPT_VENDOR in 1.0.
     Experimenter,
-    /// OFPT_FEATURES_REQUEST: a question for the switch's identity and features (7.3.1).
+    /// OFPT_FEATURES_REQUEST: asks for the switch's identity and features (7.3.1).
     FeaturesRequest,
-    /// OFPT_FEATURES_REPLY: the answer to it (7.3.1).
+    /// OFPT_FEATURES_REPLY: the switch's identity and features (7.3.1).
     FeaturesReply,
-    /// OFPT_GET_CONFIG_REQUEST: a question for the switch's configuration (7.3.2).
+    /// OFPT_GET_CONFIG_REQUEST: asks for the switch's configuration (7.3.2).
     GetConfigRequest,
-    /// OFPT_GET_CONFIG_REPLY: the answer to it (7.3.2).
+    /// OFPT_GET_CONFIG_REPLY: the switch's configuration (7.3.2).
     GetConfigReply,
     /// OFPT_SET_CONFIG: a change of the switch's configuration (7.3.2).
     SetConfig,
     /// OFPT_PACKET_IN: a packet for the controller (7.4.1).
     PacketIn,
-    /// OFPT_FLOW_REMOVED: notice of an entry that is gone (7.4.2).
+    /// OFPT_FLOW_REMOVED: notice of a removed entry (7.4.2).
     FlowRemoved,
     /// OFPT_PORT_STATUS: notice of a change of a port (7.4.3).
     PortStatus,
@@ -44,23 +44,23 @@ pub enum MessageKind {
     TableMod,
     /// OFPT_STATS_REQUEST in 1.0.
     MultipartRequest,
-    /// OFPT_MULTIPART_REPLY, OFPT_STATS_REPLY in 1.0: the answer to it (7.3.5).
+    /// OFPT_MULTIPART_REPLY, OFPT_STATS_REPLY in 1.0: the answer to a multipart request (7.3.5).
     MultipartReply,
     /// OFPT_BARRIER_REQUEST: earlier messages must be processed first (7.3.8).
     BarrierRequest,
-    /// OFPT_BARRIER_REPLY: they are processed (7.3.8).
+    /// OFPT_BARRIER_REPLY: the earlier messages have been processed (7.3.8).
     BarrierReply,
-    /// OFPT_QUEUE_GET_CONFIG_REQUEST: a question for a port's queues, up to 1.3 (7.3.6).
+    /// OFPT_QUEUE_GET_CONFIG_REQUEST: asks for a port's queues, up to 1.3 (7.3.6).
     QueueGetConfigRequest,
-    /// OFPT_QUEUE_GET_CONFIG_REPLY: the answer to it (7.3.6).
+    /// OFPT_QUEUE_GET_CONFIG_REPLY: a port's queues (7.3.6).
     QueueGetConfigReply,
     /// OFPT_ROLE_REQUEST: a change of the controller's role, 1.2 and later (7.3.9).
     RoleRequest,
-    /// OFPT_ROLE_REPLY: the answer to it (7.3.9).
+    /// OFPT_ROLE_REPLY: the answer to a role request (7.3.9).
     RoleReply,
-    /// OFPT_GET_ASYNC_REQUEST: a question for the filter of notices, 1.3 and later (7.3.10).
+    /// OFPT_GET_ASYNC_REQUEST: asks for the filter of notices, 1.3 and later (7.3.10).
     GetAsyncRequest,
-    /// OFPT_GET_ASYNC_REPLY: the answer to it (7.3.10).
+    /// OFPT_GET_ASYNC_REPLY: the filter of notices (7.3.10).
     GetAsyncReply,
     /// OFPT_SET_ASYNC: a change of the filter of notices, 1.3 and later (7.3.10).
     SetAsync,
@@ -70,7 +70,7 @@ pub enum MessageKind {
     RoleStatus,
     /// OFPT_TABLE_STATUS: notice of a change of a table, 1.4 and later.
     TableStatus,
-    /// OFPT_REQUESTFORWARD: a request of another controller, 1.4 and later.
+    /// OFPT_REQUESTFORWARD: a request from another controller, 1.4 and later.
     RequestForward,
     /// OFPT_BUNDLE_CONTROL: opens, commits or discards a bundle, 1.4 and later.
     BundleControl,
@@ -78,7 +78,7 @@ pub enum MessageKind {
     BundleAddMessage,
     /// OFPT_CONTROLLER_STATUS: notice of a controller's connections, 1.5.
     ControllerStatus,
-    /// No type of that number in that version, or no such version.
+    /// The version has no type with this number, or there is no such version.
     Unknown,
 }
 
@@ -109,7 +109,7 @@ const V10: &[MessageKind] = &[
     K::QueueGetConfigReply,
 ];
 
-/// 1.5; earlier versions have a prefix of it, and 1.4 dropped QUEUE_GET_CONFIG.
+/// Types of 1.5. Earlier versions have a prefix of this list, and 1.4 dropped QUEUE_GET_CONFIG.
 const V11_ON: &[MessageKind] = &[
     K::Hello,
     K::Error,
@@ -149,7 +149,7 @@ const V11_ON: &[MessageKind] = &[
     K::ControllerStatus,
 ];
 
-/// The name of each kind, in the words of OpenFlow: OFPT_PACKET_IN is `packet_in`.
+/// The name of each kind, after its OpenFlow name: OFPT_PACKET_IN is `packet_in`.
 const NAMES: &[(MessageKind, &str)] = &[
     (K::Hello, "hello"),
     (K::Error, "error"),
@@ -211,13 +211,13 @@ impl MessageKind {
         }
     }
 
-    /// `packet_in`, `flow_mod`, and so on.
+    /// Name of the type: `packet_in`, `flow_mod`, and so on.
     pub fn name(self) -> &'static str {
         let found = NAMES.iter().find(|(kind, _)| *kind == self);
         found.map_or("unknown", |(_, name)| name)
     }
 
-    /// The kind of that name.
+    /// Returns the kind with this name.
     pub fn from_name(name: &str) -> Option<MessageKind> {
         let found = NAMES.iter().find(|(_, known)| *known == name);
         found.map(|(kind, _)| *kind)

@@ -1,8 +1,8 @@
-//! OpenFlow messages, their text form, packet fields and a reference switch, without I/O or clock.
+//! OpenFlow messages, their text form, packet fields and a reference switch; no I/O and no clock.
 //!
 //! A message has two forms. A [`Frame`] is a checked header and the original bytes; relays forward
-//! it and queues hold it. A [`Message`] is the typed form, one for all versions, in the vocabulary
-//! of OpenFlow 1.3. [`decode`] and [`encode`] convert them for OpenFlow 1.0 to 1.5.
+//! frames and queues store them. A [`Message`] is the typed form, one for all versions, in the
+//! vocabulary of OpenFlow 1.3. [`decode`] and [`encode`] convert them for OpenFlow 1.0 to 1.5.
 //!
 //! ```
 //! use openflow::message::FlowMod;
@@ -15,14 +15,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Sections named in the docs are those of the OpenFlow 1.3.5 specification, unless they name
-//! another version. No number in a peer's message makes the decoder allocate more than the message
-//! itself holds.
+//! Section numbers in these docs refer to the OpenFlow 1.3.5 specification, unless another version
+//! is named. No number in a peer's message makes the decoder allocate more than the message itself
+//! contains.
 //!
 //! # Features
-//! All are on by default.
+//! All features are on by default.
 //! - `packet`: match fields of Ethernet frames, and frames for tests (module `packet`).
-//! - `text`: messages in the words of `ovs-ofctl` (module `text`); turns `packet` on.
+//! - `text`: messages in `ovs-ofctl` syntax (module `text`); turns `packet` on.
 //! - `table`: the reference switch (module `table`); turns `packet` on.
 
 #![warn(missing_docs)]

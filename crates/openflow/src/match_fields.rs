@@ -1,7 +1,7 @@
 //! OXM: the fields of a packet, as one table, and matches made of them.
 //!
-//! Values are numbers: every OXM basic field has at most 16 bytes, so a `u128` holds each, its
-//! lowest bytes on the wire. Experimenter and Nicira fields keep their bytes.
+//! Values are numbers: every OXM basic field has at most 16 bytes, so each fits into a `u128`. The
+//! lowest bytes of a value are on the wire. Experimenter and Nicira fields are kept as bytes.
 
 use bytes::Bytes;
 
@@ -79,7 +79,7 @@ pub struct FieldInfo {
     pub text: &'static str,
     /// The name in an action of `ovs-ofctl`.
     pub set_text: &'static str,
-    /// The name in the specification (OXM_OF_…, OpenFlow 1.3.5, table 11), in small letters.
+    /// The name in the specification (OXM_OF_…, OpenFlow 1.3.5, table 11), in lower case.
     pub name: &'static str,
     /// Width of the value in bits; see [`Field::len`] for its bytes on the wire.
     pub bits: u8,
@@ -87,7 +87,7 @@ pub struct FieldInfo {
     pub maskable: bool,
     /// Condition under which a match may name the field.
     pub prereq: Prereq,
-    /// First version with this field; 1.0 for all up to 1.2.
+    /// First version with this field; 1.0 stands for all versions up to 1.2.
     pub since: Version,
 }
 
@@ -102,13 +102,13 @@ pub enum Prereq {
     Vlan,
     /// The match names this EtherType.
     EthType(u16),
-    /// IPv4 or IPv6.
+    /// The match names IPv4 or IPv6.
     Ip,
     /// The match names this IP protocol, over IPv4 or IPv6.
     IpProto(u8),
     /// The match names ICMPv6.
     Icmpv6,
-    /// ICMPv6 neighbour solicitation or advertisement.
+    /// The match names an ICMPv6 neighbour solicitation or advertisement.
     NdAny,
     /// The match names this ICMPv6 type.
     NdType(u8),
@@ -177,7 +177,7 @@ const PBB_UCA: u8 = Field::PbbUca as u8;
 /// OFPXMC_OPENFLOW_BASIC.
 pub const OXM_CLASS_BASIC: u16 = 0x8000;
 
-/// Set in a VLAN id that is present; a `VlanVid` of 0 matches untagged packets.
+/// Bit set in the VLAN id of a tagged packet; a `VlanVid` of 0 matches untagged packets.
 pub const VLAN_PRESENT: u128 = 0x1000;
 
 impl Field {
@@ -214,12 +214,12 @@ impl Field {
         }
     }
 
-    /// Bytes of the value on the wire.
+    /// Length of the value on the wire, in bytes.
     #[expect(clippy::len_without_is_empty, reason = "no field has zero bytes")]
     #[inline]
     pub fn len(self) -> usize {
         match self {
-            // The specification gives these 20 bits a whole word.
+            // The specification gives these 20-bit fields a whole word.
             Field::Ipv6Flabel | Field::MplsLabel => 4,
             field => usize::from(field.info().bits).div_ceil(8),
         }
@@ -241,11 +241,12 @@ pub enum MatchField {
         field: Field,
         /// Value, right-aligned.
         value: u128,
-        /// `None` is an exact match. A mask of all ones is kept as it came.
+        /// Mask; `None` for an exact match. A mask of all ones is kept as received.
         mask: Option<u128>,
     },
-    /// A class or field number that this crate has no name for, as it stood on the wire. `header`
-    /// is the 32-bit OXM header; `payload` its length's bytes, an experimenter id included.
+    /// A field whose class or number has no name here, as it was on the wire. `header` is the
+    /// 32-bit OXM header. `payload` has as many bytes as the header states, including an
+    /// experimenter id.
     Other {
         /// OXM header: class, field, mask bit and length.
         header: u32,
@@ -265,7 +266,7 @@ impl MatchField {
     }
 }
 
-/// A match in the order its sender wrote it. Empty matches everything.
+/// A match, with its fields in the order of its sender. An empty match matches everything.
 ///
 /// ```
 /// use openflow::{Field, Match};
@@ -279,7 +280,7 @@ impl MatchField {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Match {
-    /// Fields, which a packet must all match.
+    /// Fields, all of which a packet must match.
     pub fields: Vec<MatchField>,
 }
 
@@ -327,7 +328,7 @@ impl Match {
         self.with(Field::EthSrc, mac.to_u64())
     }
 
-    /// Value and mask of `field`; an exact match has the mask of all ones.
+    /// Value and mask of `field`; an exact match has a mask of all ones.
     pub fn get(&self, field: Field) -> Option<(u128, u128)> {
         self.fields.iter().find_map(|f| match f {
             MatchField::Basic {
@@ -356,7 +357,7 @@ impl Match {
 mod tests {
     use super::*;
 
-    /// OpenFlow 1.3.1, 7.2.3.7: the OXM lengths that are not the bits rounded up.
+    /// OpenFlow 1.3.1, 7.2.3.7: the OXM lengths that are not the number of bits rounded up.
     #[test]
     fn labels_of_20_bits_have_four_bytes_on_the_wire() {
         assert_eq!(Field::Ipv6Flabel.len(), 4);

@@ -1,8 +1,8 @@
 //! Messages as values: one form for all versions, in the vocabulary of OpenFlow 1.3.
 //!
-//! A message or field that a version lacks is an [`EncodeError::Unsupported`](crate::EncodeError),
-//! never a guess. Sizes of the bodies follow the specification; fields that are only padding are
-//! not kept.
+//! Encoding a message or field that the version lacks fails with
+//! [`EncodeError::Unsupported`](crate::EncodeError); the encoder never guesses. Sizes of the bodies
+//! follow the specification; fields that are only padding are not kept.
 
 use bytes::Bytes;
 
@@ -21,8 +21,8 @@ use crate::types::{
     flags,
 };
 
-/// A message of any version, in the vocabulary of OpenFlow 1.3. Versions that lack a message or a
-/// field refuse it when it is encoded.
+/// A message of any version, in the vocabulary of OpenFlow 1.3. Encoding fails for a version that
+/// lacks the message or one of its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// OFPT_HELLO (1.3.5, 7.5.1).
@@ -71,7 +71,7 @@ pub enum Message {
     BarrierReply,
     /// OFPT_QUEUE_GET_CONFIG_REQUEST (7.3.6).
     QueueGetConfigRequest {
-        /// Port whose queues are asked for; `ANY` for all ports.
+        /// Port whose queues are requested; `ANY` for all ports.
         port: PortNo,
     },
     /// OFPT_QUEUE_GET_CONFIG_REPLY (7.3.6).
@@ -147,20 +147,20 @@ impl Message {
     }
 }
 
-/// OFPT_ERROR. `data` is at least 64 bytes of the message that was refused, or text for
-/// HELLO_FAILED.
+/// OFPT_ERROR. `data` is at least 64 bytes of the refused message, or text for HELLO_FAILED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorMessage {
     /// Type and code of the error.
     pub kind: ErrorKind,
-    /// Present in OFPET_EXPERIMENTER (0xffff) errors, where `kind.code` is the vendor's type.
+    /// Experimenter id in OFPET_EXPERIMENTER (0xffff) errors, where `kind.code` is the vendor's
+    /// type.
     pub experimenter: Option<u32>,
     /// Start of the refused message, or text.
     pub data: Bytes,
 }
 
 impl ErrorMessage {
-    /// An error of the standard.
+    /// Makes an error of the standard, not a vendor's.
     pub fn new(kind: ErrorKind, data: Bytes) -> ErrorMessage {
         ErrorMessage {
             kind,
@@ -170,7 +170,7 @@ impl ErrorMessage {
     }
 }
 
-/// OFPT_EXPERIMENTER, or OFPT_VENDOR in 1.0: everything after the id, as it came.
+/// OFPT_EXPERIMENTER, or OFPT_VENDOR in 1.0, with everything after the id as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Experimenter {
     /// Experimenter id of the vendor.
@@ -199,22 +199,22 @@ impl Experimenter {
 pub struct SwitchFeatures {
     /// Identity of the switch.
     pub datapath_id: DatapathId,
-    /// Number of packets that the switch can keep.
+    /// Number of packets that the switch can buffer.
     pub n_buffers: u32,
     /// Number of flow tables.
     pub n_tables: u8,
-    /// 1.3 and later: 0 on the main connection.
+    /// Id of the connection, 0 for the main one; 1.3 and later.
     pub auxiliary_id: u8,
     /// Abilities of the switch.
     pub capabilities: Capabilities,
-    /// 1.0 only: bitmap of OFPAT_* supported. 1.3 has it as a reserved field.
+    /// Bitmap of OFPAT_* supported; 1.0 only. A reserved field in 1.3.
     pub actions: u32,
-    /// Up to 1.2; later versions ask for PORT_DESC.
+    /// Ports of the switch, up to 1.2. In later versions, request PORT_DESC.
     pub ports: Vec<Port>,
 }
 
 flags! {
-    /// OFPC_*, in the numbering of 1.3; 1.0's STP is bit 3 there.
+    /// OFPC_*, in the numbering of 1.3. In 1.0, bit 3 is STP.
     Capabilities(u32) {
         /// Counts packets and bytes of entries.
         FLOW_STATS = 1 << 0;
@@ -242,7 +242,7 @@ flags! {
 /// GET_CONFIG_REPLY and SET_CONFIG.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchConfig {
-    /// Fragment handling: 0 normal, 1 drop, 2 reassemble, and 3 of Open vSwitch alone: the first
+    /// Fragment handling: 0 normal, 1 drop, 2 reassemble. Only Open vSwitch has 3: the first
     /// fragment has its ports.
     pub flags: u16,
     /// Number of bytes of a packet that a table miss sends to the controller.
@@ -256,13 +256,14 @@ pub struct Port {
     pub port_no: PortNo,
     /// Hardware address.
     pub hw_addr: MacAddr,
-    /// Zero-terminated in a field of 16 bytes; whole bytes kept, so that odd names pass.
+    /// Name, zero-terminated in a field of 16 bytes. All bytes are kept, so that odd names pass
+    /// through.
     pub name: PortName,
     /// Administrative settings.
     pub config: PortConfig,
     /// State of the link.
     pub state: PortState,
-    /// OFPPF_* in the numbering of 1.3.
+    /// Current features, as OFPPF_* in the numbering of 1.3.
     pub curr: u32,
     /// Features that the port advertises, as OFPPF_*.
     pub advertised: u32,
@@ -270,20 +271,20 @@ pub struct Port {
     pub supported: u32,
     /// Features that the other end advertises, as OFPPF_*.
     pub peer: u32,
-    /// kbit/s; 1.1 and later.
+    /// Current speed in kbit/s; 1.1 and later.
     pub curr_speed: u32,
     /// Highest speed in kbit/s; 1.1 and later.
     pub max_speed: u32,
-    /// 1.4 and later, but the Ethernet property, which is the fields above.
+    /// Properties except the Ethernet one, which is the fields above; 1.4 and later.
     pub properties: Vec<PortProperty>,
 }
 
-/// A fixed text field of the protocol, trailing zeros cut off.
+/// A fixed text field of the protocol, padded with zeros.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortName(pub [u8; 16]);
 
 impl PortName {
-    /// Cuts names of more than 15 bytes.
+    /// Makes a field from `name`, cut to 15 bytes if it is longer.
     pub fn new(name: &str) -> PortName {
         let mut bytes = [0; 16];
         let len = name.len().min(15);
@@ -337,7 +338,7 @@ flags! {
 }
 
 impl Port {
-    /// Neither administratively down nor without link.
+    /// Reports whether the port is neither administratively down nor without a link.
     pub fn is_up(&self) -> bool {
         !self.config.contains(PortConfig::PORT_DOWN) && !self.state.contains(PortState::LINK_DOWN)
     }
@@ -350,9 +351,9 @@ pub struct PacketInReason(pub u8);
 impl PacketInReason {
     /// OFPR_NO_MATCH: no entry matched, or the table-miss entry did.
     pub const NO_MATCH: PacketInReason = PacketInReason(0);
-    /// OFPR_ACTION: an entry sent it.
+    /// OFPR_ACTION: an entry sent the packet.
     pub const ACTION: PacketInReason = PacketInReason(1);
-    /// OFPR_INVALID_TTL: its TTL ran out.
+    /// OFPR_INVALID_TTL: the packet's TTL ran out.
     pub const INVALID_TTL: PacketInReason = PacketInReason(2);
 }
 
@@ -361,36 +362,36 @@ impl PacketInReason {
 pub struct PacketIn {
     /// Packet kept by the switch; `None` if `data` holds the whole packet.
     pub buffer_id: Option<BufferId>,
-    /// Length of the packet before it was cut.
+    /// Length of the packet before it was truncated.
     pub total_len: u16,
-    /// Reason why the switch sends it.
+    /// Reason why the switch sends the packet.
     pub reason: PacketInReason,
-    /// 1.1 and later; 0 in 1.0.
+    /// Table, in 1.1 and later; 0 in 1.0.
     pub table_id: TableId,
-    /// 1.3 and later; all ones in earlier versions.
+    /// Cookie, in 1.3 and later; all ones in earlier versions.
     pub cookie: Cookie,
-    /// Holds at least the in_port.
+    /// Fields of the packet: at least its in_port.
     pub r#match: Match,
-    /// The packet, perhaps cut.
+    /// The packet, possibly truncated.
     pub data: Bytes,
 }
 
-/// Reason of an entry's removal (OFPRR_*).
+/// Reason for an entry's removal (OFPRR_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowRemovedReason(pub u8);
 
 impl FlowRemovedReason {
     /// OFPRR_IDLE_TIMEOUT: no packet matched in time.
     pub const IDLE_TIMEOUT: FlowRemovedReason = FlowRemovedReason(0);
-    /// OFPRR_HARD_TIMEOUT: the time was over.
+    /// OFPRR_HARD_TIMEOUT: the hard time-out expired.
     pub const HARD_TIMEOUT: FlowRemovedReason = FlowRemovedReason(1);
-    /// OFPRR_DELETE: a FLOW_MOD deleted it.
+    /// OFPRR_DELETE: a FLOW_MOD deleted the entry.
     pub const DELETE: FlowRemovedReason = FlowRemovedReason(2);
-    /// OFPRR_GROUP_DELETE: its group was deleted.
+    /// OFPRR_GROUP_DELETE: the entry's group was deleted.
     pub const GROUP_DELETE: FlowRemovedReason = FlowRemovedReason(3);
-    /// OFPRR_METER_DELETE: its meter was deleted (1.4, 7.4.2).
+    /// OFPRR_METER_DELETE: the entry's meter was deleted (1.4, 7.4.2).
     pub const METER_DELETE: FlowRemovedReason = FlowRemovedReason(4);
-    /// OFPRR_EVICTION: the switch needed its place (1.4, 7.4.2).
+    /// OFPRR_EVICTION: the switch needed the entry's place (1.4, 7.4.2).
     pub const EVICTION: FlowRemovedReason = FlowRemovedReason(5);
 }
 
@@ -401,7 +402,7 @@ pub struct FlowRemoved {
     pub cookie: Cookie,
     /// Priority of the entry.
     pub priority: u16,
-    /// Reason of the removal.
+    /// Reason for the removal.
     pub reason: FlowRemovedReason,
     /// Table of the entry; 0 in 1.0.
     pub table_id: TableId,
@@ -411,7 +412,7 @@ pub struct FlowRemoved {
     pub duration_nsec: u32,
     /// Idle time-out of the entry, in seconds.
     pub idle_timeout: u16,
-    /// 1.2 and later.
+    /// Hard time-out of the entry, in seconds; 1.2 and later.
     pub hard_timeout: u16,
     /// Packets that matched.
     pub packet_count: u64,
@@ -419,8 +420,8 @@ pub struct FlowRemoved {
     pub byte_count: u64,
     /// Match of the entry.
     pub r#match: Match,
-    /// 1.5: statistics without a field above. There, a field above is all ones if the switch does
-    /// not say it.
+    /// 1.5: statistics that have no field above. In 1.5, a field above is all ones if the switch
+    /// does not report it.
     pub stats: Vec<Stat>,
 }
 
@@ -431,7 +432,7 @@ pub struct PortReason(pub u8);
 impl PortReason {
     /// OFPPR_ADD: the port is new.
     pub const ADD: PortReason = PortReason(0);
-    /// OFPPR_DELETE: the port is gone.
+    /// OFPPR_DELETE: the port was removed.
     pub const DELETE: PortReason = PortReason(1);
     /// OFPPR_MODIFY: the port has changed.
     pub const MODIFY: PortReason = PortReason(2);
@@ -447,7 +448,7 @@ pub struct PortStatus {
 }
 
 impl PacketIn {
-    /// A whole packet for which table 0 has no entry.
+    /// Makes a PACKET_IN with a whole packet that matched no entry of table 0.
     pub fn new(in_port: PortNo, data: Bytes) -> PacketIn {
         PacketIn {
             buffer_id: None,
@@ -466,18 +467,18 @@ impl PacketIn {
 pub struct PacketOut {
     /// Packet kept by the switch; `None` if `data` holds the packet.
     pub buffer_id: Option<BufferId>,
-    /// `CONTROLLER` when the packet came from no port; `ANY` (OFPP_NONE) in 1.0.
+    /// Ingress port. For a packet from no port, `CONTROLLER`, or `ANY` (OFPP_NONE) in 1.0.
     pub in_port: PortNo,
-    /// Actions on the packet; none drops it.
+    /// Actions on the packet; an empty list drops it.
     pub actions: Vec<Action>,
-    /// Empty when `buffer_id` names the packet.
+    /// The packet; empty if `buffer_id` names it.
     pub data: Bytes,
-    /// 1.5: pipeline fields of the packet but `in_port`, such as its tunnel.
+    /// 1.5: pipeline fields of the packet except `in_port`, such as its tunnel.
     pub pipeline: Match,
 }
 
 impl PacketOut {
-    /// Sends a packet that the switch does not keep.
+    /// Makes a PACKET_OUT with a packet that the switch has not buffered.
     pub fn new(in_port: PortNo, actions: Vec<Action>, data: Bytes) -> PacketOut {
         PacketOut {
             buffer_id: None,
@@ -493,7 +494,7 @@ impl PacketOut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FlowModCommand {
-    /// OFPFC_ADD: adds an entry, in place of an equal one.
+    /// OFPFC_ADD: adds an entry, and replaces an equal one.
     Add = 0,
     /// OFPFC_MODIFY: changes the instructions of all entries that the match covers.
     Modify = 1,
@@ -518,9 +519,9 @@ impl FlowModCommand {
 flags! {
     /// OFPFF_*, in the numbering of 1.3.
     FlowModFlags(u16) {
-        /// Sends FLOW_REMOVED when the entry is gone.
+        /// Sends FLOW_REMOVED when the entry is removed.
         SEND_FLOW_REM = 1 << 0;
-        /// Refuses an entry that overlaps another of its priority.
+        /// Refuses an entry that overlaps another entry of the same priority.
         CHECK_OVERLAP = 1 << 1;
         /// Sets the counters to zero; 1.2 and later. In 1.0 ADD always does.
         RESET_COUNTS = 1 << 2;
@@ -528,7 +529,7 @@ flags! {
         NO_PKT_COUNTS = 1 << 3;
         /// Counts no bytes; 1.3 and later.
         NO_BYT_COUNTS = 1 << 4;
-        /// An entry for the time when the controller is lost; 1.0 only, as bit 2 there.
+        /// Marks an entry for use while the controller is lost; 1.0 only, where it is bit 2.
         EMERG = 1 << 15;
     }
 }
@@ -536,38 +537,38 @@ flags! {
 /// OFPT_FLOW_MOD (1.3.5, 7.3.4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowMod {
-    /// Mark that the controller gives the entry.
+    /// Value that the controller assigns to the entry.
     pub cookie: Cookie,
-    /// 1.1 and later: which entries MODIFY and DELETE concern; 0 for all.
+    /// 1.1 and later: bits of the cookie that select entries for MODIFY and DELETE; 0 for all.
     pub cookie_mask: Cookie,
     /// Table; `ALL` for a delete in all tables. 0 in 1.0.
     pub table_id: TableId,
     /// Kind of change.
     pub command: FlowModCommand,
-    /// Seconds without a packet; 0 for never.
+    /// Idle time-out: seconds without a packet; 0 for never.
     pub idle_timeout: u16,
-    /// Seconds since set or modified; 0 for never.
+    /// Hard time-out: seconds since the entry was set or modified; 0 for never.
     pub hard_timeout: u16,
-    /// Priority; the highest entry that matches wins.
+    /// Priority; the matching entry with the highest priority wins.
     pub priority: u16,
     /// Packet kept by the switch that the new entry is applied to.
     pub buffer_id: Option<BufferId>,
-    /// DELETE only entries that output here; `ANY` for all.
+    /// DELETE only entries that output to this port; `ANY` for all.
     pub out_port: PortNo,
     /// DELETE only entries that use this group; `ANY` for all.
     pub out_group: GroupId,
     /// Options of the entry.
     pub flags: FlowModFlags,
-    /// Packets that the entry is for.
+    /// Packets that the entry applies to.
     pub r#match: Match,
-    /// 1.0 has its list of actions as one `ApplyActions`.
+    /// Instructions of the entry. In 1.0, the list of actions is one `ApplyActions`.
     pub instructions: Vec<Instruction>,
     /// 1.4 and later: entries of less importance are evicted first.
     pub importance: u16,
 }
 
 impl FlowMod {
-    /// ADD to table 0 with no timeouts: fill in what differs.
+    /// Makes an ADD to table 0 without time-outs; set the fields that differ.
     pub fn add(priority: u16, r#match: Match, actions: Vec<Action>) -> FlowMod {
         FlowMod {
             cookie: Cookie(0),
@@ -629,14 +630,14 @@ pub struct GroupMod {
     pub group_id: GroupId,
     /// Buckets of the group.
     pub buckets: Vec<Bucket>,
-    /// 1.5: the bucket after which to insert, or the one to remove; `None` for all of the group.
+    /// 1.5: the bucket to insert after, or the bucket to remove; `None` for all of the group.
     pub command_bucket: Option<BucketId>,
-    /// 1.5, in the order of the message.
+    /// 1.5: properties, in the order of the message.
     pub properties: Vec<Property>,
 }
 
 impl GroupMod {
-    /// A change of a whole group.
+    /// Makes a change of a whole group.
     pub fn new(
         command: GroupModCommand,
         group_type: GroupType,
@@ -665,9 +666,9 @@ pub struct PortMod {
     pub config: PortConfig,
     /// Settings that change.
     pub mask: PortConfig,
-    /// OFPPF_* in the numbering of 1.3; 0 leaves it alone.
+    /// Features to advertise, as OFPPF_* in the numbering of 1.3; 0 changes nothing.
     pub advertise: u32,
-    /// 1.4 and later, but the Ethernet property, which is the field above.
+    /// Properties except the Ethernet one, which is the field above; 1.4 and later.
     pub properties: Vec<PortModProperty>,
 }
 
@@ -685,7 +686,7 @@ pub struct QueueConfig {
 pub struct PacketQueue {
     /// Number of the queue.
     pub queue_id: QueueId,
-    /// 1.2 and later.
+    /// Port of the queue; 1.2 and later.
     pub port: PortNo,
     /// Properties, in the order of the message.
     pub properties: Vec<QueueProperty>,
@@ -705,7 +706,7 @@ pub enum QueueProperty {
         /// Bytes after the id and its padding.
         data: Bytes,
     },
-    /// A property this crate has no name for: type and what follows its 8-byte header.
+    /// A property without a name here: its type and the bytes after its 8-byte header.
     Other {
         /// Type of the property.
         property: u16,
@@ -753,12 +754,12 @@ pub struct MeterMod {
     pub bands: Vec<MeterBand>,
 }
 
-/// A band of a meter: packets above its rate get its treatment.
+/// A band of a meter: the treatment of packets above a rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterBand {
-    /// kbit/s or packets/s, by the meter's flags.
+    /// Rate in kbit/s or packets/s, depending on the meter's flags.
     pub rate: u32,
-    /// Burst in kbit or packets, by the meter's flags.
+    /// Burst in kbit or packets, depending on the meter's flags.
     pub burst_size: u32,
     /// Treatment of packets above the rate.
     pub kind: MeterBandKind,

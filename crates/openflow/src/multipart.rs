@@ -1,7 +1,7 @@
-//! Multipart messages: the questions about state, and the parts of their answers.
+//! Multipart messages: requests for state, and the parts of their replies.
 //!
-//! A reply may come in several messages of one xid, all but the last with `more` set. Lists may
-//! be split between any two entries; a body that is no list comes whole.
+//! A reply may be split into several messages with one xid; all but the last have `more` set. Lists
+//! may be split between any two entries. A body that is not a list is never split.
 
 use bytes::Bytes;
 
@@ -21,14 +21,14 @@ use crate::types::{Cookie, GroupId, MeterId, PortNo, QueueId, TableId};
 pub struct MultipartRequest {
     /// OFPMPF_REQ_MORE.
     pub more: bool,
-    /// The question.
+    /// The request.
     pub body: RequestBody,
 }
 
-/// Questions of a MULTIPART_REQUEST.
+/// Bodies of a MULTIPART_REQUEST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestBody {
-    /// OFPMP_DESC: who made the switch (7.3.5.1).
+    /// OFPMP_DESC: description of the switch (7.3.5.1).
     Desc,
     /// OFPMP_FLOW: entries with their counters (7.3.5.2).
     Flow(FlowStatsRequest),
@@ -57,7 +57,7 @@ pub enum RequestBody {
     MeterConfig(MeterId),
     /// OFPMP_METER_FEATURES: abilities of meters (7.3.5.14).
     MeterFeatures,
-    /// Empty asks; tables in it set (1.3).
+    /// An empty list requests the features; tables in the list set them (1.3).
     TableFeatures(Vec<TableFeatures>),
     /// OFPMP_PORT_DESC: a port, or all with `ANY`, 1.3 and later (7.3.5.7); before 1.5 always all.
     PortDesc(PortNo),
@@ -72,13 +72,13 @@ pub enum RequestBody {
     },
     /// OFPMP_FLOW_MONITOR: reports of changes of entries, 1.4 and later.
     FlowMonitor(Vec<FlowMonitor>),
-    /// OFPMP_FLOW_STATS of 1.5: counters of entries, without what they do.
+    /// OFPMP_FLOW_STATS of 1.5: counters of entries, without their instructions.
     FlowCounters(FlowStatsRequest),
     /// OFPMP_CONTROLLER_STATUS: the switch's controllers, 1.5.
     ControllerStatus,
     /// OFPMP_BUNDLE_FEATURES: abilities of bundles, 1.5.
     BundleFeatures(BundleFeaturesRequest),
-    /// A vendor's question (7.3.5.15).
+    /// A vendor's request (7.3.5.15).
     Experimenter {
         /// Experimenter id of the vendor.
         experimenter: u32,
@@ -94,7 +94,8 @@ pub enum RequestBody {
     },
 }
 
-/// A row of flow statistics that cannot be read ([`crate::decode_rows`]), as far as it can.
+/// A row of flow statistics that cannot be read in full ([`crate::decode_rows`]): the parts that
+/// can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRow {
     /// Table of the entry.
@@ -103,7 +104,7 @@ pub struct UnreadableRow {
     pub priority: u16,
     /// Cookie of the entry.
     pub cookie: Cookie,
-    /// `None` if it is what cannot be read.
+    /// Match of the entry; `None` if it cannot be read.
     pub r#match: Option<Match>,
     /// Reason why the row cannot be read.
     pub error: DecodeError,
@@ -114,14 +115,14 @@ pub struct UnreadableRow {
 pub struct MultipartReply {
     /// OFPMPF_REPLY_MORE.
     pub more: bool,
-    /// The answer, or a part of it.
+    /// The reply, or a part of it.
     pub body: ReplyBody,
 }
 
-/// Answers of a MULTIPART_REPLY.
+/// Bodies of a MULTIPART_REPLY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyBody {
-    /// OFPMP_DESC: who made the switch (7.3.5.1).
+    /// OFPMP_DESC: description of the switch (7.3.5.1).
     Desc(Description),
     /// OFPMP_FLOW: entries with their counters (7.3.5.2).
     Flow(Vec<FlowStats>),
@@ -161,7 +162,7 @@ pub enum ReplyBody {
     ControllerStatus(Vec<ControllerStatus>),
     /// OFPMP_BUNDLE_FEATURES: abilities of bundles, 1.5.
     BundleFeatures(BundleFeatures),
-    /// A vendor's answer (7.3.5.15).
+    /// A vendor's reply (7.3.5.15).
     Experimenter {
         /// Experimenter id of the vendor.
         experimenter: u32,
@@ -177,14 +178,14 @@ pub enum ReplyBody {
     },
 }
 
-/// Which entries a FLOW or AGGREGATE request concerns.
+/// Entries that a FLOW or AGGREGATE request concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowStatsRequest {
     /// Table; `ALL` for all tables.
     pub table_id: TableId,
     /// Only entries that output to this port; `ANY` for all.
     pub out_port: PortNo,
-    /// 1.1 and later.
+    /// Only entries that use this group; 1.1 and later.
     pub out_group: GroupId,
     /// Only entries with this cookie in the bits of the mask.
     pub cookie: Cookie,
@@ -195,7 +196,7 @@ pub struct FlowStatsRequest {
 }
 
 impl FlowStatsRequest {
-    /// Every entry of every table.
+    /// Selects every entry of every table.
     pub fn all() -> FlowStatsRequest {
         FlowStatsRequest {
             table_id: TableId::ALL,
@@ -208,7 +209,7 @@ impl FlowStatsRequest {
     }
 }
 
-/// Zero-terminated texts, cut at the first zero.
+/// Description of the switch: zero-terminated texts, cut at the first zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
     /// Manufacturer, as the switch wrote it.
@@ -219,7 +220,7 @@ pub struct Description {
     pub software: Bytes,
     /// Serial number, as the switch wrote it.
     pub serial: Bytes,
-    /// Name of the datapath for people.
+    /// Human-readable name of the datapath.
     pub datapath: Bytes,
 }
 
@@ -238,7 +239,7 @@ pub struct FlowStats {
     pub idle_timeout: u16,
     /// Hard time-out in seconds; 0 for none.
     pub hard_timeout: u16,
-    /// 1.3 and later.
+    /// Flags of the entry; 1.3 and later.
     pub flags: FlowModFlags,
     /// Cookie of the entry.
     pub cookie: Cookie,
@@ -250,10 +251,10 @@ pub struct FlowStats {
     pub r#match: Match,
     /// Instructions of the entry.
     pub instructions: Vec<Instruction>,
-    /// 1.4 and later.
+    /// Importance of the entry; 1.4 and later.
     pub importance: u16,
-    /// 1.5: statistics without a field above. There, a field above is all ones if the switch does
-    /// not say it.
+    /// 1.5: statistics that have no field above. In 1.5, a field above is all ones if the switch
+    /// does not report it.
     pub stats: Vec<Stat>,
 }
 
@@ -281,8 +282,8 @@ pub struct AggregateStats {
     pub byte_count: u64,
     /// Number of entries.
     pub flow_count: u32,
-    /// 1.5: statistics without a field above. There, a field above is all ones if the switch does
-    /// not say it.
+    /// 1.5: statistics that have no field above. In 1.5, a field above is all ones if the switch
+    /// does not report it.
     pub stats: Vec<Stat>,
 }
 
@@ -308,7 +309,7 @@ pub struct TableStatsV10 {
     pub name: Bytes,
     /// Wildcards that the table supports, as OFPFW_*; 0 in 1.1 and 1.2.
     pub wildcards: u32,
-    /// 1.1 and 1.2: bitmaps of what the table supports, as they stand there.
+    /// 1.1 and 1.2: bitmaps of the features that the table supports, as on the wire.
     pub features: Bytes,
     /// Number of entries that the table can hold.
     pub max_entries: u32,
@@ -331,7 +332,7 @@ pub struct PortStats {
     pub rx_dropped: u64,
     /// Packets to send that were dropped.
     pub tx_dropped: u64,
-    /// Receive errors, the kinds below included.
+    /// Receive errors, including the kinds below.
     pub rx_errors: u64,
     /// Send errors.
     pub tx_errors: u64,
@@ -343,11 +344,11 @@ pub struct PortStats {
     pub rx_crc_err: u64,
     /// Collisions.
     pub collisions: u64,
-    /// 1.3 and later.
+    /// Time that the port has been up, whole seconds; 1.3 and later.
     pub duration_sec: u32,
     /// Time that the port has been up, nanoseconds beyond the seconds.
     pub duration_nsec: u32,
-    /// 1.4 and later, but the Ethernet property, which is fields above.
+    /// Properties except the Ethernet one, which is fields above; 1.4 and later.
     pub properties: Vec<PortStatsProperty>,
 }
 
@@ -364,11 +365,11 @@ pub struct QueueStats {
     pub tx_packets: u64,
     /// Packets dropped because of an overrun.
     pub tx_errors: u64,
-    /// 1.3 and later.
+    /// Time that the queue has existed, whole seconds; 1.3 and later.
     pub duration_sec: u32,
     /// Time that the queue has existed, nanoseconds beyond the seconds.
     pub duration_nsec: u32,
-    /// 1.4 and later, in the order of the message.
+    /// Properties, in the order of the message; 1.4 and later.
     pub properties: Vec<Property>,
 }
 
@@ -377,7 +378,7 @@ pub struct QueueStats {
 pub struct GroupStats {
     /// The group.
     pub group_id: GroupId,
-    /// Number of entries and groups that refer to it.
+    /// Number of entries and groups that refer to the group.
     pub ref_count: u32,
     /// Packets processed.
     pub packet_count: u64,
@@ -400,18 +401,18 @@ pub struct GroupDesc {
     pub group_id: GroupId,
     /// Buckets of the group.
     pub buckets: Vec<Bucket>,
-    /// 1.5, in the order of the message.
+    /// 1.5: properties, in the order of the message.
     pub properties: Vec<Property>,
 }
 
-/// Per group type: all, select, indirect, fast failover.
+/// Abilities of groups, by type: all, select, indirect, fast failover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupFeatures {
     /// Bitmap of the [`GroupType`]s supported.
     pub types: u32,
     /// OFPGFC_* supported.
     pub capabilities: u32,
-    /// Number of groups by type.
+    /// Maximum number of groups, by type.
     pub max_groups: [u32; 4],
     /// Bitmap of OFPAT_* by type.
     pub actions: [u32; 4],
@@ -422,7 +423,7 @@ pub struct GroupFeatures {
 pub struct MeterStats {
     /// The meter.
     pub meter_id: MeterId,
-    /// Number of entries that use it.
+    /// Number of entries that use the meter.
     pub flow_count: u32,
     /// Packets that reached the meter.
     pub packet_in_count: u64,
@@ -450,17 +451,17 @@ pub struct MeterConfig {
 /// Abilities of meters (1.3.5, 7.3.5.14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterFeatures {
-    /// Number of meters.
+    /// Maximum number of meters.
     pub max_meter: u32,
     /// Bitmap of OFPMBT_* supported.
     pub band_types: u32,
     /// [`MeterFlags`] supported.
     pub capabilities: u32,
-    /// Number of bands a meter.
+    /// Maximum number of bands in a meter.
     pub max_bands: u8,
     /// Highest color.
     pub max_color: u8,
-    /// 1.5: OFPMFF_* supported, if the switch says it.
+    /// 1.5: OFPMFF_* supported, if the switch reports them.
     pub features: Option<u32>,
 }
 
@@ -469,7 +470,7 @@ pub struct MeterFeatures {
 pub struct TableFeatures {
     /// The table.
     pub table_id: TableId,
-    /// 32 bytes, cut at the first zero.
+    /// Name of the table: 32 bytes, cut at the first zero.
     pub name: Bytes,
     /// Metadata bits that can be matched.
     pub metadata_match: u64,
@@ -477,7 +478,7 @@ pub struct TableFeatures {
     pub metadata_write: u64,
     /// OFPTC_* in 1.3 and 1.4, those supported in 1.5.
     pub config: u32,
-    /// 1.5: OFPTFC_*, what a request does with the tables; 0 replaces them.
+    /// 1.5: OFPTFC_*, the effect of a request on the tables; 0 replaces them.
     pub command: u8,
     /// 1.5: OFPTFF_*.
     pub features: u32,
@@ -526,7 +527,7 @@ pub enum TableFeatureProperty {
         /// OXM headers of the fields.
         headers: Vec<u32>,
     },
-    /// Anything else (experimenters' among them): type, and what follows its 4-byte header.
+    /// Any other property, also an experimenter's: its type and the bytes after its 4-byte header.
     Other {
         /// Type of the property.
         property: u16,
@@ -535,7 +536,7 @@ pub enum TableFeatureProperty {
     },
 }
 
-/// The id of an action or instruction in a feature list; an experimenter's has data after it.
+/// The id of an action or instruction in a feature list; data follows an experimenter's id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureId {
     /// OFPIT_* or OFPAT_* number.

@@ -8,9 +8,9 @@ use crate::property::{Property, TableMod};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Role {
-    /// OFPCR_ROLE_NOCHANGE: asks for the role.
+    /// OFPCR_ROLE_NOCHANGE: asks for the current role.
     NoChange = 0,
-    /// OFPCR_ROLE_EQUAL: shares full access; the role at first.
+    /// OFPCR_ROLE_EQUAL: shares full access; the initial role.
     Equal = 1,
     /// OFPCR_ROLE_MASTER.
     Primary = 2,
@@ -21,16 +21,16 @@ pub enum Role {
 /// ROLE_REQUEST and ROLE_REPLY (1.3.5, 7.3.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleMessage {
-    /// Role asked for or held.
+    /// The requested role, or the current role in a reply.
     pub role: Role,
-    /// Master election: a request with an older one is refused as STALE.
+    /// Generation of the master election; a request with an older id is refused as STALE.
     pub generation_id: u64,
     /// 1.5: number of the controller in CONTROLLER_STATUS; `None` if it has none.
     pub short_id: Option<u16>,
 }
 
 impl RoleMessage {
-    /// A message of a controller without a number.
+    /// Makes a message of a controller without a number.
     pub const fn new(role: Role, generation_id: u64) -> RoleMessage {
         RoleMessage {
             role,
@@ -66,11 +66,11 @@ pub struct RoleStatus {
     pub properties: Vec<Property>,
 }
 
-/// SET_ASYNC and GET_ASYNC_REPLY: bit n lets reason n through; `[0]` as master or equal, `[1]` as
-/// slave.
+/// Filter in SET_ASYNC and GET_ASYNC_REPLY. Bit n lets reason n through; `[0]` applies to a master
+/// or equal, `[1]` to a slave.
 ///
-/// 1.3 has the first three masks, and all of them. In 1.4 and later a SET_ASYNC leaves alone what
-/// it has no mask of (`None`).
+/// 1.3 has the first three masks, and always all three. In 1.4 and later, a SET_ASYNC does not
+/// change the masks that it leaves out (`None`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AsyncConfig {
     /// Mask of [`PacketInReason`](crate::message::PacketInReason).
@@ -94,7 +94,7 @@ pub struct AsyncConfig {
 }
 
 impl AsyncConfig {
-    /// The masks of 1.3.
+    /// Makes a filter with the masks of 1.3.
     pub fn of_v13(packet_in: [u32; 2], port_status: [u32; 2], flow_removed: [u32; 2]) -> Self {
         AsyncConfig {
             packet_in_mask: packet_in.map(Some),
@@ -110,13 +110,13 @@ impl AsyncConfig {
 pub struct TableReason(pub u8);
 
 impl TableReason {
-    /// OFPTR_VACANCY_DOWN: less room than the lower mark.
+    /// OFPTR_VACANCY_DOWN: less free space than the lower mark.
     pub const VACANCY_DOWN: TableReason = TableReason(3);
-    /// OFPTR_VACANCY_UP: more room than the upper mark.
+    /// OFPTR_VACANCY_UP: more free space than the upper mark.
     pub const VACANCY_UP: TableReason = TableReason(4);
 }
 
-/// OFPT_TABLE_STATUS (1.4, 7.4.5): a table crosses a mark of its vacancy.
+/// OFPT_TABLE_STATUS (1.4, 7.4.5): the free space of a table crosses a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableStatus {
     /// Cause of the notice.
@@ -128,13 +128,13 @@ pub struct TableStatus {
 /// A controller of the switch (ofp_controller_status, 1.5.1, 7.3.5.19).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerStatus {
-    /// Number of the controller, which it gave with its role.
+    /// Number of the controller, sent with its role.
     pub short_id: u16,
     /// Role of the controller.
     pub role: Role,
     /// OFPCSR_*: cause of the notice.
     pub reason: u8,
-    /// OFPCT_STATUS_*: 0 the connection is up, 1 it is down.
+    /// OFPCT_STATUS_*: 0 if the connection is up, 1 if it is down.
     pub channel_status: u8,
     /// Properties, in the order of the message.
     pub properties: Vec<ControllerProperty>,

@@ -1,9 +1,9 @@
 //! Match fields of a data-plane frame.
 //!
-//! Parsing is total: a frame that is cut short, malformed or unknown has fewer fields, never an
-//! error. Fields of a fragment's transport header are absent, of first fragments too, so that all
-//! fragments of a datagram are one flow (as Open vSwitch has it in its `normal` fragment mode).
-//! Bytes past the length that the IP header states are padding and are not read.
+//! Parsing never fails: a frame that is cut short, malformed or unknown has fewer fields.
+//! Fragments, first fragments included, have no transport header fields, so that all fragments of a
+//! datagram are one flow (like Open vSwitch in its `normal` fragment mode). Bytes past the length
+//! that the IP header states are padding and are not read.
 
 pub mod build;
 pub mod dhcp;
@@ -34,10 +34,10 @@ pub(crate) const IP_UDP: u8 = 17;
 pub(crate) const IP_ICMPV6: u8 = 58;
 pub(crate) const IP_SCTP: u8 = 132;
 
-/// VLAN tags that are read; a third is payload.
+/// Number of VLAN tags that are read; a third tag is payload.
 const VLAN_TAGS_MAX: usize = 2;
 
-/// Fields of one frame and where its headers start. Two are equal when all fields are.
+/// Fields of one frame, and the offsets of its headers. Two values are equal when all fields are.
 ///
 /// ```
 /// use openflow::packet::build::{self, Host};
@@ -57,7 +57,7 @@ const VLAN_TAGS_MAX: usize = 2;
 pub struct PacketFields {
     /// Values by field number; 0 where absent.
     values: [u128; FIELDS.len()],
-    /// Bit n: field n is there.
+    /// Bit n is set if field n is present.
     present: u64,
     layout: Layout,
 }
@@ -67,7 +67,7 @@ pub struct PacketFields {
 pub(crate) struct Layout {
     /// The EtherType after all VLAN tags read.
     pub eth_type: Option<usize>,
-    /// The header after it, if all of it is there: IPv4, IPv6, ARP or MPLS.
+    /// The header after the EtherType, if it is complete: IPv4, IPv6, ARP or MPLS.
     pub l3: Option<usize>,
     /// Start of the transport header, absent in later fragments.
     pub l4: Option<usize>,
@@ -76,7 +76,7 @@ pub(crate) struct Layout {
 }
 
 impl PacketFields {
-    /// Reads `frame` as it came in by `in_port`.
+    /// Reads `frame`, received on `in_port`.
     pub fn parse(in_port: PortNo, frame: &[u8]) -> PacketFields {
         let mut fields = PacketFields {
             values: [0; FIELDS.len()],
@@ -108,8 +108,8 @@ impl PacketFields {
         self.values.get(field as usize).copied().unwrap_or(0)
     }
 
-    /// Sets `field` to `value`, for what a switch knows besides the frame: metadata, tunnel id. A
-    /// field that only 1.4 or 1.5 has is left out.
+    /// Sets `field` to `value`, for values that a switch knows besides the frame: metadata, tunnel
+    /// id. Ignores a field that only 1.4 or 1.5 has.
     #[inline]
     pub fn set(&mut self, field: Field, value: impl Into<u128>) {
         if let Some(kept) = self.values.get_mut(field as usize) {
@@ -149,8 +149,8 @@ impl PacketFields {
         self.get(Field::IpProto).map(|v| v as u8)
     }
 
-    /// Reports whether the sender says that it is a router: every router advertisement says so, and
-    /// a neighbour advertisement says whether. `frame` is the one that was parsed.
+    /// Reports whether the sender states that it is a router: a router advertisement always does,
+    /// and a neighbour advertisement has a flag for it. `frame` is the parsed frame.
     pub fn says_router(&self, frame: &[u8]) -> Option<bool> {
         const ROUTER_ADVERTISEMENT: u128 = 134;
         match self.get(Field::Icmpv6Type)? {
@@ -163,12 +163,12 @@ impl PacketFields {
         }
     }
 
-    /// Reports whether `match` holds for this packet. A field the packet lacks matches nothing, and
-    /// neither does a field this crate has no name for.
+    /// Reports whether this packet matches `match`. A field that the packet lacks matches nothing,
+    /// and neither does a field without a name here.
     pub fn matches(&self, r#match: &Match) -> bool {
         r#match.fields.iter().all(|f| match f {
             MatchField::Basic { field, value, mask } => {
-                // Without a mask every bit counts, also one that no packet has.
+                // Without a mask every bit counts, even a bit that no packet has.
                 let mask = mask.unwrap_or(u128::MAX);
                 mask == 0 || self.get(*field).is_some_and(|v| (v ^ value) & mask == 0)
             }
@@ -176,11 +176,12 @@ impl PacketFields {
         })
     }
 
-    /// Returns the packet's flow: a hash of its port and IP 5-tuple, or else its MAC addresses,
-    /// or else its port alone. The same on every machine and in every run.
+    /// Returns the packet's flow: a hash of its port with its IP 5-tuple, or else with its MAC
+    /// addresses, or else of its port alone. The hash is the same on every machine and in every
+    /// run.
     pub fn flow_key(&self) -> u64 {
         use Field as F;
-        /// Types of ICMP are no part: errors and repetitions stay in the order of their request.
+        /// ICMP types are left out: errors and repetitions stay in the order of their request.
         const TUPLE: [Field; 11] = [
             F::Ipv4Src,
             F::Ipv4Dst,
@@ -351,7 +352,7 @@ impl PacketFields {
         }
     }
 
-    /// The transport header at `at`. Of a fragment only its place is noted.
+    /// Reads the transport header at `at`. For a fragment, only the header's offset is recorded.
     fn transport(&mut self, frame: &[u8], at: usize, proto: u8, fragment: bool) {
         use Field as F;
         let packet = &frame[..self.layout.end.min(frame.len())];
@@ -382,7 +383,7 @@ impl PacketFields {
         }
     }
 
-    /// Neighbour solicitation or advertisement (RFC 4861, 4.3 and 4.4).
+    /// Reads a neighbour solicitation or advertisement (RFC 4861, 4.3 and 4.4).
     fn neighbour(&mut self, packet: &[u8], at: usize) {
         let Some(target) = number(packet, at + 8, 16) else {
             return;
@@ -399,7 +400,8 @@ impl PacketFields {
         }
     }
 
-    /// Takes `field` at its own width from `at`; of narrower ones the lowest bits.
+    /// Reads `field` at its own width from `at`. A narrower field takes the lowest bits of its
+    /// bytes.
     fn read(&mut self, frame: &[u8], at: usize, field: Field) {
         let (at, len) = match field {
             Field::Ipv6Flabel => (at, 4),
@@ -423,7 +425,7 @@ impl fmt::Debug for PacketFields {
     }
 }
 
-/// Where the fields of an ARP packet are, from its start.
+/// Offsets of the fields of an ARP packet, from its start.
 pub(crate) const ARP_FIELDS: [(Field, usize); 5] = [
     (Field::ArpOp, 6),
     (Field::ArpSha, 8),
@@ -432,7 +434,7 @@ pub(crate) const ARP_FIELDS: [(Field, usize); 5] = [
     (Field::ArpTpa, 24),
 ];
 
-/// Where the link-layer address of a neighbour discovery option of type `wanted` is.
+/// Returns the offset of the link-layer address in a neighbour discovery option of type `wanted`.
 pub(crate) fn nd_option(packet: &[u8], icmp_at: usize, wanted: u8) -> Option<usize> {
     let mut at = icmp_at + 24;
     loop {
@@ -452,7 +454,7 @@ pub(crate) fn nd_option(packet: &[u8], icmp_at: usize, wanted: u8) -> Option<usi
 struct ExtensionHeaders {
     /// OFPIEH_*, the value of `Ipv6Exthdr`.
     seen: u16,
-    /// The first header that is no extension, unless the packet ends before it.
+    /// The first header that is not an extension, unless the packet ends before it.
     upper: Option<u8>,
     at: usize,
     fragment: bool,
@@ -473,7 +475,7 @@ impl ExtensionHeaders {
         let mut next = first;
         let mut rank_max = 0;
         loop {
-            // The bit of OFPIEH_*, and the place RFC 8200 (4.1) recommends.
+            // The bit of OFPIEH_*, and the position that RFC 8200 (4.1) recommends.
             let (bit, rank) = match next {
                 0 => (1 << 6, 1),
                 60 => (1 << 3, rank_max.max(2)),
@@ -518,7 +520,7 @@ impl ExtensionHeaders {
     }
 }
 
-/// The `len` bytes from `at` as a number, if they are there.
+/// Returns the `len` bytes from `at` as a number, if all are present.
 #[inline]
 pub(crate) fn number(bytes: &[u8], at: usize, len: usize) -> Option<u128> {
     let part = bytes.get(at..at.checked_add(len)?)?;

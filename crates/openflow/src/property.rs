@@ -1,18 +1,19 @@
-//! Properties: what 1.4 and later append to ports, queues, tables, groups and roles.
+//! Properties, which 1.4 and later append to ports, queues, tables, groups and roles.
 //!
-//! A property that says what 1.3 has a field for is that field: the Ethernet properties of ports,
-//! weight and watched ports of buckets. The others are listed, in the order of the message.
+//! A property that corresponds to a field of 1.3 is kept in that field: the Ethernet properties of
+//! ports, the weight and watched ports of buckets. Other properties are listed, in the order of the
+//! message.
 
 use bytes::Bytes;
 
 use crate::types::{PortNo, flags};
 
-/// A property as it stands on the wire, without its padding.
+/// A property as it is on the wire, without its padding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Property {
     /// Type of the property.
     pub property: u16,
-    /// Bytes after the header. A vendor's begin with experimenter id and type.
+    /// Bytes after the header. In a vendor's property, they begin with experimenter id and type.
     pub data: Bytes,
 }
 
@@ -21,7 +22,7 @@ impl Property {
     pub const EXPERIMENTER: u16 = 0xffff;
 }
 
-/// A property of a port but the Ethernet one (1.4, 7.2.1).
+/// A property of a port, except the Ethernet one (1.4, 7.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortProperty {
     /// OFPPDPT_OPTICAL: abilities of an optical port.
@@ -30,7 +31,7 @@ pub enum PortProperty {
     PipelineInput(Vec<u32>),
     /// OFPPDPT_PIPELINE_OUTPUT: OXM ids of the fields that packets take out; 1.5.
     PipelineOutput(Vec<u32>),
-    /// OFPPDPT_RECIRCULATE: ports by which its packets come back; 1.5.
+    /// OFPPDPT_RECIRCULATE: ports through which the port's packets return; 1.5.
     Recirculate(Vec<PortNo>),
     /// A vendor's property, or one without a name here.
     Other(Property),
@@ -49,7 +50,7 @@ pub struct OpticalPort {
     pub tx_power: [u16; 2],
 }
 
-/// A property of a PORT_MOD but the Ethernet one (1.4, 7.3.4.3).
+/// A property of a PORT_MOD, except the Ethernet one (1.4, 7.3.4.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortModProperty {
     /// OFPPMPT_OPTICAL: settings of an optical port.
@@ -58,7 +59,7 @@ pub enum PortModProperty {
         configure: u32,
         /// Centre frequency or wavelength.
         lambda: u32,
-        /// Signed offset from it.
+        /// Signed offset from the centre.
         offset: i32,
         /// Size of the grid.
         grid_span: u32,
@@ -69,12 +70,12 @@ pub enum PortModProperty {
     Other(Property),
 }
 
-/// A property of port statistics but the Ethernet one (1.4, 7.3.5.6).
+/// A property of port statistics, except the Ethernet one (1.4, 7.3.5.6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortStatsProperty {
-    /// OFPPSPT_OPTICAL: what an optical port measures.
+    /// OFPPSPT_OPTICAL: measurements of an optical port.
     Optical {
-        /// OFPOSF_*: which of the values are there.
+        /// OFPOSF_*: which of the values are present.
         flags: u32,
         /// Sent: frequency or wavelength, offset, span.
         tx_lambda: [u32; 3],
@@ -92,23 +93,23 @@ pub enum PortStatsProperty {
 }
 
 flags! {
-    /// OFPTC_*: configuration of a table; the bits are of 1.4 and later.
+    /// OFPTC_*: configuration of a table; the bits exist in 1.4 and later.
     TableConfig(u32) {
         /// Evicts entries for new ones.
         EVICTION = 1 << 2;
-        /// Reports how full it is.
+        /// Reports how full the table is.
         VACANCY_EVENTS = 1 << 3;
     }
 }
 
 flags! {
-    /// OFPTMPEF_*: what decides which entry is evicted.
+    /// OFPTMPEF_*: criteria for choosing the entry to evict.
     EvictionFlags(u32) {
-        /// Something else.
+        /// Another criterion.
         OTHER = 1 << 0;
         /// The importance of the entries.
         IMPORTANCE = 1 << 1;
-        /// The time that the entries have left.
+        /// The remaining lifetime of the entries.
         LIFETIME = 1 << 2;
     }
 }
@@ -116,28 +117,28 @@ flags! {
 /// A property of a table (1.4, 7.3.4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableProperty {
-    /// OFPTMPT_EVICTION: what decides which entry is evicted.
+    /// OFPTMPT_EVICTION: criteria for choosing the entry to evict.
     Eviction(EvictionFlags),
-    /// OFPTMPT_VACANCY: how full the table is, in percent of free room.
+    /// OFPTMPT_VACANCY: free space of the table, in percent.
     Vacancy {
-        /// Below this much room, the switch reports it.
+        /// The switch reports free space below this mark.
         down: u8,
-        /// Above this much room, the switch reports it.
+        /// The switch reports free space above this mark.
         up: u8,
-        /// Room that there is; not in TABLE_MOD.
+        /// Current free space; not in TABLE_MOD.
         now: u8,
     },
     /// A vendor's property, or one without a name here.
     Other(Property),
 }
 
-/// A table and its configuration: OFPT_TABLE_MOD (1.3.5, 7.3.3), and what the switch says of it.
+/// A table and its configuration, in OFPT_TABLE_MOD (1.3.5, 7.3.3) and in the switch's reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMod {
     /// Table; `ALL` for all tables.
     pub table_id: crate::types::TableId,
     /// [`TableConfig`]. Deprecated in 1.3 and kept.
     pub config: u32,
-    /// 1.4 and later, in the order of the message.
+    /// Properties, in the order of the message; 1.4 and later.
     pub properties: Vec<TableProperty>,
 }

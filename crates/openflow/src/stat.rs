@@ -12,7 +12,7 @@ pub enum Stat {
     Duration(u32, u32),
     /// OXS_OF_IDLE_TIME: time without a packet, in seconds and nanoseconds beyond.
     IdleTime(u32, u32),
-    /// OXS_OF_FLOW_COUNT: number of entries, of an aggregate.
+    /// OXS_OF_FLOW_COUNT: number of entries in an aggregate.
     FlowCount(u32),
     /// OXS_OF_PACKET_COUNT: packets that matched.
     PacketCount(u64),

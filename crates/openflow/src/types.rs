@@ -1,6 +1,6 @@
 //! Identifiers of the protocol as types of their own, so that a port is never passed for a queue.
 //!
-//! All are in the widths of OpenFlow 1.3; the 1.0 codec maps its narrower ones.
+//! All have the widths of OpenFlow 1.3; the 1.0 codec maps its narrower identifiers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -90,7 +90,7 @@ impl PortNo {
     pub const MAX: PortNo = PortNo(0xffff_ff00);
     /// OFPP_UNSET: the output port of the action set is not set; 1.5.
     pub const UNSET: PortNo = PortNo(0xffff_fff7);
-    /// OFPP_IN_PORT: the port by which the packet came.
+    /// OFPP_IN_PORT: the ingress port of the packet.
     pub const IN_PORT: PortNo = PortNo(0xffff_fff8);
     /// OFPP_TABLE: the flow tables, in a PACKET_OUT.
     pub const TABLE: PortNo = PortNo(0xffff_fff9);
@@ -164,17 +164,17 @@ impl MacAddr {
     /// The address of all stations.
     pub const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 
-    /// Group bit: broadcast is a multicast address too.
+    /// Reports whether the group bit is set; broadcast is a multicast address too.
     pub fn is_multicast(self) -> bool {
         self.0[0] & 1 == 1
     }
 
-    /// The address as a number of 48 bits.
+    /// Returns the address as a number of 48 bits.
     pub fn to_u64(self) -> u64 {
         self.0.iter().fold(0, |n, b| n << 8 | u64::from(*b))
     }
 
-    /// Makes an address of the low 48 bits of `n`.
+    /// Makes an address from the low 48 bits of `n`.
     pub fn from_u64(n: u64) -> MacAddr {
         let b = n.to_be_bytes();
         MacAddr([b[2], b[3], b[4], b[5], b[6], b[7]])
@@ -220,8 +220,8 @@ impl fmt::Display for DatapathId {
     }
 }
 
-/// Accepts what the field prints: 16 hex digits (OVS), `0x…`, `of:…` and colons (ONOS, Floodlight).
-/// Bare digits that are not 16 long are decimal, as in Ryu's REST paths.
+/// Accepts the usual forms: 16 hex digits (OVS), `0x…`, `of:…` and colons (ONOS, Floodlight). Bare
+/// digits are decimal unless there are 16 of them, as in Ryu's REST paths.
 impl FromStr for DatapathId {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {

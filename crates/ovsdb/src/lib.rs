@@ -1,8 +1,8 @@
 //! OVSDB, the management protocol of Open vSwitch (RFC 7047), without I/O.
 //!
-//! A [`Session`] is one client connection. [`Session::handle_bytes`] takes what the server sent,
-//! [`Session::poll_output`] returns what to write and what happened, and [`Session::poll_timeout`]
-//! says when to call [`Session::handle_timeout`]. The session answers echo requests itself.
+//! A [`Session`] is one client connection. [`Session::handle_bytes`] takes bytes from the server,
+//! [`Session::poll_output`] returns bytes to write and events, and [`Session::poll_timeout`]
+//! returns the time to call [`Session::handle_timeout`]. The session answers echo requests itself.
 //!
 //! ```
 //! use clock::Instant;
@@ -24,7 +24,7 @@
 //! # Ok::<(), ovsdb::RequestError>(())
 //! ```
 //!
-//! [`Splitter`] finds the messages in a byte stream, [`Message`] is one of them typed,
+//! [`Splitter`] finds the messages in a byte stream, [`Message`] is one typed message,
 //! [`Transaction`] builds requests, [`Replica`] keeps monitored tables, and [`vswitch`] knows the
 //! part of the Open_vSwitch schema that a controller needs.
 //!

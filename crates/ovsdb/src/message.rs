@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// A message. `id` is any JSON value but null; whoever makes a request chooses it.
+/// A message. `id` is any JSON value but null; the sender of a request chooses it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// A call that its receiver must answer (section 4).
@@ -49,7 +49,7 @@ pub enum MessageError {
     /// `method` is neither a string nor null.
     #[error("\"method\" must be a string")]
     MethodIsNotAString,
-    /// A request or notification whose `params` is missing or no array.
+    /// A request or notification whose `params` is missing or not an array.
     #[error("\"params\" must be an array")]
     ParamsAreNotAnArray,
     /// A response without an `id`.
@@ -58,13 +58,13 @@ pub enum MessageError {
     /// Neither `method` nor `result` nor `error`.
     #[error("neither \"method\" nor \"result\" nor \"error\"")]
     NoKind,
-    /// A `result` and an `error` that are both there and not null.
+    /// Both a `result` and an `error`, neither of them null.
     #[error("both \"result\" and \"error\"")]
     ResultAndError,
 }
 
 impl Message {
-    /// Reads one message as [`crate::Splitter`] gives it.
+    /// Reads one message, as returned by [`crate::Splitter`].
     pub fn decode(bytes: &[u8]) -> Result<Message, MessageError> {
         match serde_json::from_slice(bytes) {
             Ok(Value::Object(members)) => Message::from_members(members),
@@ -73,7 +73,7 @@ impl Message {
         }
     }
 
-    /// The message as JSON text, without a delimiter.
+    /// Returns the message as JSON text, without a delimiter.
     pub fn encode(&self) -> Vec<u8> {
         self.to_json().to_string().into_bytes()
     }

@@ -2,8 +2,8 @@
 //! (ovsdb-server(7) 4.1.14).
 //!
 //! `update` carries whole rows. `update2` carries differences, which mean nothing without the
-//! column's type: a scalar's difference is its new value, a set's is the elements that come or
-//! go, a map's the pairs that come, go or change.
+//! column's type. The difference of a scalar is its new value; of a set, the elements added or
+//! removed; of a map, the pairs added, removed or changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,36 +38,36 @@ pub type Row = BTreeMap<String, Datum>;
 pub struct Replica {
     schema: Schema,
     tables: BTreeMap<String, BTreeMap<Uuid, Row>>,
-    /// The columns monitored, by table: those a server leaves out when they have their default.
+    /// The columns monitored, by table: a server leaves them out when they have their default.
     columns: BTreeMap<String, BTreeSet<String>>,
     row_count: usize,
     row_count_max: usize,
     held_bytes: usize,
 }
 
-/// One row that changed, with what it was and is.
+/// One changed row, before and after.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// Name of the row's table.
     pub table: String,
     /// Identity of the row.
     pub uuid: Uuid,
-    /// `None`: inserted.
+    /// The row before the change; `None` if it was inserted.
     pub old: Option<Row>,
-    /// `None`: deleted.
+    /// The row after the change; `None` if it was deleted.
     pub new: Option<Row>,
 }
 
-/// Reason why an update cannot be applied. The replica is no copy any more: reconnect.
+/// Reason why an update cannot be applied. The replica is no longer a copy: reconnect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplicaError {
-    /// Not shaped as an update is.
+    /// The JSON does not have the form of an update.
     #[error("malformed update at {at}")]
     Malformed {
         /// Table, row or column where reading stopped.
         at: String,
     },
-    /// A table or column that was not asked for, or a value its type cannot hold.
+    /// A table or column that was not asked for, or a value that does not fit the column's type.
     #[error("update of {table}.{column} does not fit the schema")]
     NotInSchema {
         /// Name of the table.
@@ -75,7 +75,7 @@ pub enum ReplicaError {
         /// Name of the column, or `*` for the whole table.
         column: String,
     },
-    /// A change of a row we do not have, or an insert of one we have.
+    /// A change of a row that we do not have, or an insertion of one that we have.
     #[error("update of row {uuid} of {table} does not follow from what we hold")]
     UnknownRow {
         /// Name of the table.
@@ -92,7 +92,7 @@ pub enum ReplicaError {
 }
 
 impl Replica {
-    /// An empty copy of `columns` (by table) that will hold at most `row_count_max` rows.
+    /// Makes an empty copy of `columns` (by table) for at most `row_count_max` rows.
     pub fn new(
         schema: Schema,
         columns: BTreeMap<String, BTreeSet<String>>,
@@ -113,7 +113,7 @@ impl Replica {
         self.tables.get(table)?.get(&uuid)
     }
 
-    /// The rows of a table in order of their UUIDs.
+    /// Iterates over the rows of a table in order of their UUIDs.
     pub fn rows(&self, table: &str) -> impl Iterator<Item = (Uuid, &Row)> {
         let rows = self.tables.get(table).into_iter().flatten();
         rows.map(|(uuid, row)| (*uuid, row))
@@ -124,7 +124,7 @@ impl Replica {
         self.row_count
     }
 
-    /// An estimate of the memory that the rows take.
+    /// Estimates the memory that the rows take.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -141,14 +141,14 @@ impl Replica {
         }
     }
 
-    /// Applies `<table-updates>` of section 4.1.6: also the answer to `monitor`.
+    /// Applies `<table-updates>` of section 4.1.6, which is also the answer to `monitor`.
     pub fn handle_update(&mut self, updates: &Value) -> Result<Vec<Change>, ReplicaError> {
         let mut changes = Vec::new();
         self.update(updates, Some(&mut changes))?;
         Ok(changes)
     }
 
-    /// Applies `<table-updates2>`: also the answer to `monitor_cond`.
+    /// Applies `<table-updates2>`, which is also the answer to `monitor_cond`.
     pub fn handle_update2(&mut self, updates: &Value) -> Result<Vec<Change>, ReplicaError> {
         let mut changes = Vec::new();
         self.update2(updates, Some(&mut changes))?;
@@ -164,7 +164,7 @@ impl Replica {
             match update.get("new") {
                 Some(new) => {
                     let had = replica.row(table, uuid).is_some();
-                    // `old` is there, be it empty, exactly when the row was.
+                    // `old` is present, even if empty, exactly when we had the row.
                     if had != update.contains_key("old") {
                         return Err(unknown_row(table, uuid));
                     }
@@ -235,7 +235,7 @@ impl Replica {
         Ok(())
     }
 
-    /// A row of which columns with their default value may have been left out.
+    /// Reads a row from which columns with their default value may have been left out.
     fn whole_row(&self, table: &str, given: &Value) -> Result<Row, ReplicaError> {
         let mut row = Row::new();
         for column in self.columns.get(table).into_iter().flatten() {
@@ -315,7 +315,7 @@ impl Replica {
     }
 }
 
-/// Memory of a row: its tree, the names of its columns, and their values.
+/// Estimates the memory of a row: its tree, the names of its columns, and their values.
 fn row_bytes(row: &Row) -> usize {
     /// Two nodes of trees, some of them half empty.
     const ROW: usize = 1000;
@@ -338,7 +338,8 @@ fn row_bytes(row: &Row) -> usize {
     ROW + columns.sum::<usize>()
 }
 
-/// An element in the difference is dropped if it was there as it is, and put in its place if not.
+/// Applies a difference: removes each element that was there unchanged, and inserts or replaces
+/// every other.
 fn apply_difference(datum: &mut Datum, difference: Datum) {
     match (datum, difference) {
         (Datum::Set(set), Datum::Set(difference)) => {

@@ -26,7 +26,7 @@ pub struct ColumnType {
     pub value: Option<AtomType>,
     /// 0 or 1.
     pub min: u64,
-    /// `None` is unlimited.
+    /// Maximum number of elements or pairs; `None` is unlimited.
     pub max: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ pub enum AtomType {
     Uuid,
 }
 
-/// Failure to read a schema, with its place.
+/// Failure to read a schema, with the place of the failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the schema cannot be read at {at}")]
 pub struct SchemaError {
@@ -75,7 +75,7 @@ impl Schema {
         })
     }
 
-    /// Without the tables and columns that are not in `columns`.
+    /// Removes the tables and columns that are not in `columns`.
     #[must_use]
     pub fn only(mut self, columns: &BTreeMap<String, BTreeSet<String>>) -> Schema {
         self.tables.retain(|table, _| columns.contains_key(table));
@@ -142,7 +142,7 @@ impl ColumnType {
     }
 
     /// Converts `datum` to this column's form: reals without a fraction arrive as integers, an
-    /// empty map as an empty set. `None` when the column cannot hold it.
+    /// empty map as an empty set. Returns `None` if the value does not fit the column.
     pub fn admit(&self, datum: Datum) -> Option<Datum> {
         let admitted = match (datum, self.value) {
             (Datum::Set(set), None) => Datum::Set(

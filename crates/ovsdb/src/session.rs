@@ -1,8 +1,8 @@
 //! One client connection to a database server, as a state machine (RFC 7047 section 4).
 //!
-//! Echo requests are answered at once, a silent peer is probed and then given up, and every
-//! request is answered exactly once: by the peer, by a time-out, or by the end of the connection.
-//! Nothing here reconnects: a closed session is dropped, and a new one made.
+//! The session answers echo requests at once. It probes a silent peer and then gives it up. Every
+//! request is answered exactly once: by the peer, by a time-out, or by the end of the connection. A
+//! session never reconnects: drop a closed session, and make a new one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::transact::{Condition, OpResult, TransactError, Transaction, parse_res
 /// Deadlines and bounds of a [`Session`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Silence after which an echo request is sent, and after as long again the connection is
+    /// Silence after which an echo request is sent. After the same time again, the connection is
     /// given up. `None` never probes. The default is Open vSwitch's: 5 s.
     pub inactivity_probe: Option<Duration>,
     /// Longest time a request may stay unanswered. `None` waits for ever. Default: 30 s.
@@ -32,12 +32,12 @@ pub struct Config {
     /// Longest time from the first byte of a message to its last. `None` waits for ever.
     /// Default: 30 s.
     pub message_timeout: Option<Duration>,
-    /// Requests waiting for their answers. Default: 1024.
+    /// Maximum number of requests that wait for their answers. Default: 1024.
     pub request_count_max: usize,
     /// Bytes not yet taken by [`Session::poll_output`] above which nothing more is queued.
     /// Default: 64 MiB; one message may exceed it.
     pub unsent_bytes_max: usize,
-    /// Rows of all tables of one monitor. Default: 1,000,000.
+    /// Maximum number of rows in all tables of one monitor. Default: 1,000,000.
     pub row_count_max: usize,
 }
 
@@ -59,15 +59,15 @@ impl Default for Config {
 /// Longest time a cancelled transaction may stay unanswered.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Bytes of a request, or of a notification that this crate gives no meaning to. A server asks for
-/// echoes of nothing; what it says more of is sent back, or waits for somebody to take it.
+/// Maximum size of a request, or of a notification unknown to this crate. A server sends empty echo
+/// requests; longer ones are sent back in full, and notifications wait until somebody takes them.
 const UNASKED_BYTES_MAX: usize = 4 << 10;
 
-/// A request of ours, in the order they were made.
+/// Identity of a request of ours; ordered as the requests were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// A monitor of ours.
+/// Identity of a monitor of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MonitorId(pub u64);
 
@@ -76,8 +76,8 @@ pub struct MonitorId(pub u64);
 pub struct MonitorRequest {
     /// Columns to monitor, by table. Tables that are not named here are not monitored.
     pub columns: BTreeMap<String, BTreeSet<String>>,
-    /// For `monitor_cond`: rows of a table that match any of its conditions. A table that is not
-    /// named here has all of its rows monitored.
+    /// For `monitor_cond`: rows of a table that match any of its conditions. All rows of a table
+    /// that is not named here are monitored.
     pub conditions: BTreeMap<String, Vec<Condition>>,
 }
 
@@ -89,13 +89,13 @@ pub enum Output {
     Transmit(Bytes),
     /// A request ended. Each request ends exactly once.
     Answered(RequestId, Answer),
-    /// Rows of a replica changed; it has the new ones already.
+    /// Rows of a replica changed; the replica has the new ones already.
     Updated(MonitorId, Vec<Change>),
-    /// The lock we waited for is ours.
+    /// We now own the lock that we waited for.
     Locked(String),
-    /// Somebody stole the lock we owned.
+    /// Another client stole the lock that we owned.
     Stolen(String),
-    /// A notification this crate gives no meaning to.
+    /// A notification unknown to this crate.
     Notified {
         /// Name of the method.
         method: String,
@@ -123,7 +123,7 @@ pub enum Answer {
         /// `true` if the lock is ours now.
         locked: bool,
     },
-    /// The result of a request this crate gives no meaning to.
+    /// The result of a request unknown to this crate.
     Result(Value),
     /// The peer answered with an error.
     Refused(Value),
@@ -136,16 +136,16 @@ pub enum Answer {
 /// Reason why a session asks its caller to close the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
-    /// The bytes are no sequence of JSON objects, or a message exceeds [`Limits`].
+    /// The bytes are not a sequence of JSON objects, or a message exceeds [`Limits`].
     #[error("{0}")]
     Split(SplitError),
-    /// A JSON object is no JSON-RPC message.
+    /// A JSON object is not a JSON-RPC message.
     #[error("{0}")]
     Message(MessageError),
-    /// An update does not fit the replica it is for.
+    /// An update does not fit its replica.
     #[error("{0}")]
     Replica(ReplicaError),
-    /// An answer of ours was not shaped as its method says.
+    /// The answer to a request of ours does not have the form of its method.
     #[error("the answer to {method} is malformed")]
     Answer {
         /// Method of the request.
@@ -157,13 +157,13 @@ pub enum CloseReason {
     /// A message was not complete within [`Config::message_timeout`].
     #[error("a message is not complete in time")]
     Unfinished,
-    /// A request, or a notification without meaning, that is longer than any needs to be.
+    /// A request or an unknown notification is longer than any needs to be.
     #[error("a request or a notification is longer than {bytes_max} bytes")]
     Unasked {
         /// Length that was exceeded, in bytes.
         bytes_max: usize,
     },
-    /// The peer makes us answer more than the connection takes.
+    /// The peer makes us send more answers than the connection takes.
     #[error("the peer does not read our answers")]
     Backlog,
 }
@@ -186,7 +186,7 @@ pub enum RequestError {
 }
 
 /// One client connection: a state machine that reads no socket and no clock. Call
-/// [`Session::handle_bytes`] with what arrives and a request method to ask for something. After
+/// [`Session::handle_bytes`] with bytes that arrive, and a request method to make a request. After
 /// each call, take outputs until [`Session::poll_output`] returns `None`, and call
 /// [`Session::handle_timeout`] at the time that [`Session::poll_timeout`] names.
 pub struct Session {
@@ -200,7 +200,7 @@ pub struct Session {
     monitors: BTreeMap<MonitorId, Monitor>,
     last_heard: Instant,
     probed_at: Option<Instant>,
-    /// When the message began that is arriving.
+    /// Time when the arriving message began.
     message_since: Option<Instant>,
     closed: bool,
     unmatched_answer_count: u64,
@@ -224,12 +224,12 @@ enum Query {
 struct Monitor {
     replica: Replica,
     conditional: bool,
-    /// Its first rows have come, which updates refer to.
+    /// Whether its first rows have arrived, which updates refer to.
     answered: bool,
 }
 
 impl Session {
-    /// A session over a connection that was made at `now`.
+    /// Makes a session over a connection that was made at `now`.
     pub fn new(now: Instant, config: Config) -> Session {
         Session {
             splitter: Splitter::new(config.first_limits.unwrap_or(config.limits)),
@@ -264,7 +264,7 @@ impl Session {
                     self.message_since = None;
                     let len = bytes.len();
                     let message = Message::decode(&bytes);
-                    // Its bytes and its values need not be there while the rows are made.
+                    // The message's bytes need not be kept while its values become rows.
                     drop(bytes);
                     match message {
                         Ok(message) => self.handle_message(message, len),
@@ -283,17 +283,17 @@ impl Session {
     /// values, the rows of all monitors, and unsent output.
     pub fn held_bytes(&self) -> usize {
         let rows = self.monitors.values().map(|m| m.replica.held_bytes());
-        // The bytes of texts are there twice while they are parsed.
+        // The bytes of texts exist twice while they are parsed.
         let arriving = 2 * self.splitter.len_bytes() + self.splitter.parsed_bytes();
         arriving + self.unsent_bytes + rows.sum::<usize>()
     }
 
-    /// Bytes of the message that is arriving.
+    /// Number of bytes of the arriving message.
     pub fn arriving_bytes(&self) -> usize {
         self.splitter.len_bytes()
     }
 
-    /// Does what is due at `now`: probes, gives up a silent peer, times requests out.
+    /// Handles deadlines due at `now`: probes, gives up a silent peer, times requests out.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.closed {
             return;
@@ -324,7 +324,7 @@ impl Session {
         }
     }
 
-    /// The connection ended, whoever ended it: what was asked is answered by
+    /// Handles the end of the connection, by either side: pending requests are answered by
     /// [`Answer::Closed`].
     pub fn handle_end(&mut self) {
         self.closed = true;
@@ -354,7 +354,7 @@ impl Session {
         request.into_iter().chain(others).min()
     }
 
-    /// Names of the server's databases (4.1.1).
+    /// Asks for the names of the server's databases (4.1.1).
     pub fn list_dbs(&mut self, now: Instant) -> Result<RequestId, RequestError> {
         self.ask(now, Query::Databases, "list_dbs", vec![])
     }
@@ -378,7 +378,7 @@ impl Session {
 
     /// Asks the peer to give up a transaction (4.1.4). It is answered by [`Answer::Refused`]
     /// ("canceled"), by its result if it was done already, or by [`Answer::TimedOut`] after a
-    /// second: ovsdb-server 3.1 drops what is cancelled without a word.
+    /// second: ovsdb-server 3.1 silently drops cancelled transactions.
     pub fn cancel(&mut self, now: Instant, id: RequestId) {
         let Some(pending) = self.pending.get_mut(&id) else {
             return;
@@ -418,7 +418,7 @@ impl Session {
         self.start_monitor(now, schema, request, true)
     }
 
-    /// Ends a monitor (4.1.7). The replica goes at once.
+    /// Ends a monitor (4.1.7). The replica is dropped at once.
     pub fn monitor_cancel(
         &mut self,
         now: Instant,
@@ -433,12 +433,12 @@ impl Session {
         self.ask(now, Query::Lock, "lock", vec![json!(name)])
     }
 
-    /// Takes a lock from whoever has it (4.1.8).
+    /// Takes a lock from its present owner (4.1.8).
     pub fn steal(&mut self, now: Instant, name: &str) -> Result<RequestId, RequestError> {
         self.ask(now, Query::Lock, "steal", vec![json!(name)])
     }
 
-    /// Gives a lock back, or leaves the line (4.1.8).
+    /// Releases a lock, or leaves the line for it (4.1.8).
     pub fn unlock(&mut self, now: Instant, name: &str) -> Result<RequestId, RequestError> {
         self.ask(now, Query::Other, "unlock", vec![json!(name)])
     }
@@ -453,7 +453,7 @@ impl Session {
         self.ask(now, Query::Other, method, params)
     }
 
-    /// The tables that a monitor sees; `None` once it is cancelled.
+    /// Returns the tables that a monitor sees; `None` once the monitor is cancelled.
     pub fn replica(&self, monitor: MonitorId) -> Option<&Replica> {
         self.monitors.get(&monitor).map(|monitor| &monitor.replica)
     }
@@ -463,7 +463,7 @@ impl Session {
         self.closed
     }
 
-    /// Answers that came after their request had timed out, or that nobody asked for.
+    /// Number of answers that arrived after their request had timed out, or without a request.
     pub fn unmatched_answer_count(&self) -> u64 {
         self.unmatched_answer_count
     }
@@ -572,8 +572,8 @@ impl Session {
             ("update" | "update2", [id, updates]) => {
                 let monitor = id.as_u64().map(MonitorId);
                 let updates = updates.take();
-                // What is in flight for a monitor we cancelled is of no use, and there is nothing
-                // to update before the first rows.
+                // Updates in flight for a cancelled monitor are of no use, and there is nothing to
+                // update before the first rows.
                 let is_meant = |m: &MonitorId| self.monitors.get(m).is_some_and(|m| m.answered);
                 if let Some(monitor) = monitor.filter(is_meant)
                     && let Some(changes) = self.apply(monitor, &updates, method == "update2")

@@ -1,9 +1,9 @@
 //! Finds the JSON objects in a byte stream that has no delimiters (section 4: "the JSON text is
 //! self-delimiting").
 //!
-//! Only as much JSON is understood as the job needs: nesting, strings and escapes. Whether the
-//! object is well formed is for the parser behind. Each byte is looked at once, however the stream
-//! was cut.
+//! The splitter understands only the JSON that it needs: nesting, strings and escapes. The parser
+//! behind it checks whether the object is well formed. Each byte is looked at once, however the
+//! stream was cut.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -13,11 +13,11 @@ pub struct Limits {
     /// Bytes of one message. The default, 256 MiB, is far above the largest reply of a switch's
     /// database and far below what would take a machine down.
     pub message_bytes_max: usize,
-    /// Nesting of arrays and objects. OVSDB messages need about ten; above 127 the JSON parser
-    /// refuses, so a larger bound counts as 127.
+    /// Nesting of arrays and objects. OVSDB messages need about ten levels. The JSON parser refuses
+    /// more than 127, so a larger bound counts as 127.
     pub depth_max: u32,
-    /// Bytes of memory that the values of one message take once they are parsed, its texts aside,
-    /// as [`Splitter::parsed_bytes`] estimates them: `,[]` on the wire are three bytes, and 80 in
+    /// Bytes of memory that the parsed values of one message take, without its texts, as
+    /// [`Splitter::parsed_bytes`] estimates them: `,[]` on the wire are three bytes, and 80 in
     /// memory. The default is 1 GiB.
     pub parsed_bytes_max: usize,
 }
@@ -66,14 +66,14 @@ pub enum SplitError {
     },
 }
 
-/// Accumulates a stream and gives back its messages, one JSON object each.
+/// Accumulates a stream and returns its messages, one JSON object each.
 pub struct Splitter {
     limits: Limits,
     buf: BytesMut,
     /// `buf[..scanned]` belongs to the message that is arriving, and `place` describes its end.
     scanned: usize,
     depth: u32,
-    /// One bit per value open there, outermost highest: set for objects.
+    /// One bit per open array or object, outermost highest: set for objects.
     objects: u128,
     parsed_bytes: usize,
     place: Place,
@@ -103,12 +103,12 @@ impl Splitter {
         }
     }
 
-    /// Sets other limits, which hold for the arriving message too.
+    /// Sets other limits, which apply to the arriving message too.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits.for_the_parser();
     }
 
-    /// Appends what arrived. Take the messages out before the next call: what is not taken is
+    /// Appends bytes that arrived. Take the messages out before the next call: bytes not taken are
     /// not counted against the limits.
     pub fn handle_bytes(&mut self, bytes: &[u8]) {
         if self.failed.is_none() {
@@ -187,7 +187,7 @@ impl Splitter {
         Ok(None)
     }
 
-    /// Another value of the innermost array or object.
+    /// Counts another value of the innermost array or object.
     fn count_value(&mut self) -> Result<(), SplitError> {
         self.parsed_bytes += match self.objects & 1 {
             0 => ELEMENT_BYTES,
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(split(limits, &[&message(",{}", 100_000)]).1, error);
         assert_eq!(split(limits, &[&message(",0", 20_000)]).1, error);
         assert_eq!(split(limits, &[&message(",0", 10_000)]).0.len(), 1);
-        // One text of as many bytes is one value.
+        // A text of the same length is one value.
         let text = format!("{{\"a\":\"{}\"}}", ",[".repeat(1 << 20));
         assert_eq!(split(limits, &[text.as_bytes()]).0.len(), 1);
         // Members of objects take more, and each message is counted for itself.

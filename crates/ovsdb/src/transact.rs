@@ -1,4 +1,4 @@
-//! Transactions (section 5.2): what is asked of the database in one atomic step, and its answer.
+//! Transactions (section 5.2): requests to the database in one atomic step, and their answers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,7 +51,7 @@ pub enum Operation {
         table: String,
         /// Conditions that a row must meet; without any, all rows match.
         conditions: Vec<Condition>,
-        /// `None` is every column.
+        /// Columns to read; `None` reads every column.
         columns: Option<Vec<String>>,
     },
     /// Writes columns of rows (5.2.3). Answered by [`OpResult::Count`].
@@ -63,7 +63,7 @@ pub enum Operation {
         /// Columns to write, with their new values.
         row: Row,
     },
-    /// Changes columns of rows in relation to what they are (5.2.4). Answered by
+    /// Changes columns of rows relative to their present values (5.2.4). Answered by
     /// [`OpResult::Count`].
     Mutate {
         /// Table to change.
@@ -80,7 +80,7 @@ pub enum Operation {
         /// Conditions that a row must meet; without any, all rows match.
         conditions: Vec<Condition>,
     },
-    /// Holds the transaction until the selected rows equal `rows`, or differ from them (5.2.6).
+    /// Delays the transaction until the selected rows equal `rows`, or differ from them (5.2.6).
     /// Fails with "timed out" after `timeout_ms`; zero checks once.
     Wait {
         /// Table to read.
@@ -183,14 +183,14 @@ pub enum OpResult {
     Count(u64),
     /// Rows that a select found. Values have the form they had on the wire.
     Rows(Vec<Row>),
-    /// Wait, commit, abort, comment and assert say nothing more.
+    /// Result of a wait, commit, abort, comment or assert, which return nothing more.
     Done,
 }
 
 /// Reason why a transaction changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransactError {
-    /// Operation `index` failed; an index past the last operation means the commit did.
+    /// Operation `index` failed; an index past the last operation means that the commit failed.
     Failed {
         /// Position of the failed operation, from 0.
         index: usize,
@@ -199,7 +199,7 @@ pub enum TransactError {
         /// Server's explanation; may be empty.
         details: String,
     },
-    /// The answer has not the shape section 4.1.3 promises.
+    /// The answer does not have the form of section 4.1.3.
     Malformed,
 }
 
@@ -262,7 +262,7 @@ impl Operation {
         }
     }
 
-    /// An insert that other operations refer to as [`crate::Atom::NamedUuid`].
+    /// Inserts a row that other operations refer to as [`crate::Atom::NamedUuid`].
     pub fn insert_named<C: Into<String>>(
         name: &str,
         table: &str,
@@ -314,7 +314,7 @@ impl Operation {
         }
     }
 
-    /// The operation as section 5.2 writes it.
+    /// Returns the operation in the notation of section 5.2.
     pub fn to_json(&self) -> Value {
         match self {
             Operation::Insert {
@@ -394,12 +394,12 @@ impl Condition {
         }
     }
 
-    /// `column == value`.
+    /// Makes the condition `column == value`.
     pub fn equal(column: &str, value: impl Into<Datum>) -> Condition {
         Condition::new(column, Function::Equal, value)
     }
 
-    /// The condition as section 5.1 writes it: an array of three.
+    /// Returns the condition in the notation of section 5.1: an array of three.
     pub fn to_json(&self) -> Value {
         let function = match self.function {
             Function::Less => "<",
@@ -425,7 +425,7 @@ impl Mutation {
         }
     }
 
-    /// The mutation as section 5.1 writes it: an array of three.
+    /// Returns the mutation in the notation of section 5.1: an array of three.
     pub fn to_json(&self) -> Value {
         let mutator = match self.mutator {
             Mutator::Add => "+=",
@@ -442,8 +442,8 @@ impl Mutation {
 
 /// Reads the answer to `transact` for as many operations as were sent.
 ///
-/// A failed operation is followed by nulls for those that were not tried; when all succeed and
-/// the commit fails, the error comes as one element more (section 4.1.3).
+/// A failed operation is followed by nulls for the operations that were not tried. When all succeed
+/// and the commit fails, the error is one more element (section 4.1.3).
 pub fn parse_results(
     result: &Value,
     operation_count: usize,

@@ -1,7 +1,7 @@
 //! Values of columns (section 5.1): atoms, sets and maps.
 //!
-//! On the wire a set of one element is written as the element. [`Datum`] hides that: a scalar is
-//! a set of one, so two equal values compare equal however a server wrote them.
+//! On the wire a set of one element is written as the element. [`Datum`] hides that: a scalar is a
+//! set of one element, so equal values compare equal however a server wrote them.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, btree_set};
@@ -65,7 +65,8 @@ pub enum Atom {
     String(String),
     /// Identity of a row.
     Uuid(Uuid),
-    /// The row another operation of the same transaction inserts under this name. Only sent.
+    /// The row that another operation of the same transaction inserts under this name. Never
+    /// received.
     NamedUuid(String),
 }
 
@@ -93,12 +94,12 @@ pub enum Datum {
     Map(BTreeMap<Atom, Atom>),
 }
 
-/// A set of atoms. One alone, as nearly every column has it, is kept in place: a tree of one takes
-/// 400 bytes, and a database may have a hundred thousand of them.
+/// A set of atoms. A single atom, as in nearly every column, is stored in place: a tree of one
+/// takes 400 bytes, and a database may have a hundred thousand of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Atoms(Elements);
 
-/// No more than it takes: a tree has at least two.
+/// The smallest form for the number of atoms: a tree has at least two.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Elements {
     #[default]
@@ -221,7 +222,7 @@ impl FromIterator<Atom> for Atoms {
 /// Reason why JSON is not a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// null, an object, or an array that is no set, map or uuid.
+    /// null, an object, or an array that is not a set, map or uuid.
     #[error("not an OVSDB value")]
     NotAValue,
     /// An integer beyond 64 bits.
@@ -261,7 +262,7 @@ impl Atom {
         }
     }
 
-    /// The atom as section 5.1 writes it.
+    /// Returns the atom in the notation of section 5.1.
     pub fn to_json(&self) -> Value {
         match self {
             Atom::Integer(i) => json!(i),
@@ -315,7 +316,7 @@ impl PartialEq for Atom {
 impl Eq for Atom {}
 
 impl Datum {
-    /// The empty set: an optional column without a value.
+    /// Makes the empty set: an optional column without a value.
     pub fn empty() -> Datum {
         Datum::Set(Atoms::new())
     }
@@ -335,8 +336,8 @@ impl Datum {
         )
     }
 
-    /// Reads a `<value>` (section 5.1). Fails where an atom in it does, or where an element or key
-    /// is there twice.
+    /// Reads a `<value>` (section 5.1). Fails if one of its atoms fails, or if an element or key
+    /// occurs twice.
     pub fn from_json(value: &Value) -> Result<Datum, ValueError> {
         let tagged = value.as_array().map(Vec::as_slice);
         match tagged {
@@ -361,7 +362,7 @@ impl Datum {
         }
     }
 
-    /// The value as section 5.1 writes it: a set of one as its element.
+    /// Returns the value in the notation of section 5.1: a set of one as its element.
     pub fn to_json(&self) -> Value {
         match self {
             Datum::Set(set) if set.len() == 1 => set.first().map_or(Value::Null, Atom::to_json),

@@ -28,10 +28,10 @@ pub struct Bridge {
     pub name: String,
     /// `None` until ovs-vswitchd has made the bridge.
     pub datapath_id: Option<u64>,
-    /// `system`, the kernel's, which is also meant by the empty text; `netdev`, in userspace; …
+    /// `system` or the empty text for the kernel's datapath; `netdev` for one in userspace; …
     pub datapath_type: String,
-    /// Entries that the table of conversations takes, where the administrator has set a limit: of
-    /// table 8, or of table 0 where that has none.
+    /// Limit that the administrator has set for entries in the table of conversations: the limit of
+    /// table 8, or of table 0 if table 8 has none.
     pub flow_limit: Option<u32>,
     /// `secure` or `standalone`; `None` is standalone.
     pub fail_mode: Option<String>,
@@ -63,9 +63,9 @@ pub struct Interface {
     pub uuid: Uuid,
     /// Name of the device.
     pub name: String,
-    /// `""` is a device of the system; `internal`, `patch`, `vxlan`, `dummy`, …
+    /// Type: `""` for a device of the system; `internal`, `patch`, `vxlan`, `dummy`, …
     pub kind: String,
-    /// The OpenFlow port number; `None` until assigned or when it could not be opened.
+    /// The OpenFlow port number; `None` until assigned, or if the device could not be opened.
     pub ofport: Option<u32>,
     /// Hardware address in use, as `aa:bb:cc:dd:ee:ff`.
     pub mac_in_use: Option<String>,
@@ -81,14 +81,14 @@ pub struct Interface {
     pub bfd: Bfd,
 }
 
-/// A bridge's connection to a controller; `None` leaves Open vSwitch its default.
+/// A bridge's connection to a controller; `None` keeps Open vSwitch's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Controller {
     /// `tcp:10.0.0.1:6653`, `ssl:…`, `ptcp:6654`, …
     pub target: String,
     /// Silence before the switch probes, in milliseconds. Default 5000; 0 never probes.
     pub inactivity_probe_ms: Option<u32>,
-    /// Most the switch waits between attempts, in milliseconds, 1000 at least. Default 8000.
+    /// Longest wait between the switch's attempts, in milliseconds, 1000 at least. Default 8000.
     pub max_backoff_ms: Option<u32>,
     /// Packet-ins held while rate-limited, 1 to 512. Default 100.
     pub controller_queue_size: Option<u16>,
@@ -197,14 +197,14 @@ pub fn bridges(replica: &Replica) -> BTreeMap<String, Bridge> {
         .collect()
 }
 
-/// Reports whether ovs-vswitchd has done every change so far (see [`request_reconfiguration`]).
+/// Reports whether ovs-vswitchd has applied every change so far (see [`request_reconfiguration`]).
 pub fn is_configured(replica: &Replica) -> bool {
     let number = |row: &Row, column: &str| row.get(column).and_then(Datum::as_integer);
     let root = replica.rows("Open_vSwitch").next();
     root.is_some_and(|(_, row)| number(row, "cur_cfg") >= number(row, "next_cfg"))
 }
 
-/// Makes ovs-vswitchd say in `cur_cfg` when it has done this transaction.
+/// Makes ovs-vswitchd report in `cur_cfg` when it has applied this transaction.
 pub fn request_reconfiguration(transaction: Transaction) -> Transaction {
     let bump = vec![Mutation::new("next_cfg", Mutator::Add, 1)];
     transaction.then(Operation::mutate("Open_vSwitch", vec![], bump))
@@ -242,7 +242,7 @@ pub fn add_port(transaction: Transaction, bridge: &str, port: &str, kind: &str) 
     ))
 }
 
-/// Removes a bridge. Its ports, interfaces and controllers go with it.
+/// Removes a bridge, with its ports, interfaces and controllers.
 pub fn delete_bridge(transaction: Transaction, bridge: Uuid) -> Transaction {
     let from_root = vec![Mutation::new("bridges", Mutator::Delete, bridge)];
     transaction.then(Operation::mutate("Open_vSwitch", vec![], from_root))
@@ -347,8 +347,8 @@ fn read_bridge(
     }
 }
 
-/// The tables in which a controller may have the entries of conversations: with tables of mirrors
-/// and access before them, or without.
+/// The tables in which a controller may have the entries of conversations: with mirror and access
+/// tables before them, or without.
 const PATH_TABLES: [i64; 2] = [8, 0];
 
 fn read_flow_limit(replica: &Replica, row: &Row) -> Option<u32> {
@@ -390,7 +390,7 @@ fn read_interface(uuid: Uuid, row: &Row) -> Interface {
         uuid,
         name: text(row, "name").unwrap_or_default(),
         kind: text(row, "type").unwrap_or_default(),
-        // -1 says that the device could not be opened.
+        // -1 means that the device could not be opened.
         ofport: number(row, "ofport"),
         mac_in_use: text(row, "mac_in_use"),
         admin_up: is_up("admin_state"),
@@ -420,12 +420,12 @@ fn text(row: &Row, column: &str) -> Option<String> {
     row.get(column)?.as_str().map(String::from)
 }
 
-/// `None` too when the number does not fit.
+/// Reads a number from a column; `None` also if it does not fit.
 fn number<N: TryFrom<i64>>(row: &Row, column: &str) -> Option<N> {
     N::try_from(row.get(column)?.as_integer()?).ok()
 }
 
-/// A key of `other_config`.
+/// Reads a key of `other_config`.
 fn option<N: std::str::FromStr>(row: &Row, key: &str) -> Option<N> {
     row.get("other_config")?.get(key)?.parse().ok()
 }
@@ -434,7 +434,7 @@ fn references(row: &Row, column: &str) -> Vec<Uuid> {
     row.get(column).map(Datum::uuids).unwrap_or_default()
 }
 
-/// The rows of `table` that `row`'s column refers to.
+/// Returns the rows of `table` that `row`'s column refers to.
 fn referred<'a>(
     replica: &'a Replica,
     row: &Row,

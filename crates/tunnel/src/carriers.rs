@@ -1,10 +1,10 @@
-//! The connections of one session: which there are, what each lane is sent over, and how one joins
-//! or leaves while messages are under way.
+//! The connections of one session: which exist, which one carries each lane, and how a connection
+//! joins or leaves while messages are in flight.
 //!
-//! A lane that moves finishes its stream and goes on with another where that ended; the other end
-//! reads the second once it has read the first. A connection that is not needed any more is left by
-//! both ends before it is closed: each ends its half of the stream that the connection joined with
-//! when all that it sent there is acknowledged.
+//! A lane that moves finishes its stream and continues on another where the first ended. The other
+//! end reads the second stream once it has read the first. Both ends leave an unneeded connection
+//! before it is closed: each end finishes its half of the stream that the connection joined with,
+//! when everything that it sent on the connection is acknowledged.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,7 +25,7 @@ use super::link::{LinkError, bound_unsent, read_lanes, send_lane};
 use super::path;
 use net::quic;
 
-/// Another connection of the session, with the stream that it joined by.
+/// Another connection of the session, with the stream with which it joined.
 pub(super) struct Joined {
     pub connection: quinn::Connection,
     pub marks: quic::Marks,
@@ -34,7 +34,7 @@ pub(super) struct Joined {
     pub recv: RecvStream,
 }
 
-/// The connections there are now.
+/// The present connections.
 pub(super) struct Live {
     /// Identifies tasks of an earlier connection, which may end a moment late.
     pub generation: u64,
@@ -43,7 +43,7 @@ pub(super) struct Live {
     /// The first is `connection`.
     carriers: Vec<Carrier>,
     lanes: BTreeMap<(ChannelId, Lane), (Seat, AbortHandle)>,
-    /// Those of them that wait to leave with others.
+    /// The lanes that wait to share a packet with others.
     pub window: Window,
 }
 
@@ -51,8 +51,8 @@ struct Carrier {
     connection: quinn::Connection,
     marks: quic::Marks,
     dscp: u8,
-    /// Whoever waits at its other end is notified once this and all that the lanes have is dropped.
-    /// `None` for the first connection, which nobody leaves.
+    /// The receiver is notified once this sender and all of the lanes' clones are dropped. `None`
+    /// for the first connection, which nobody leaves.
     is_used: Option<mpsc::Sender<Infallible>>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Somebody waits until all that it sent is acknowledged.
+    /// Whether somebody waits until everything sent here is acknowledged.
     pub fn is_awaited(&self) -> bool {
         self.is_used.is_some()
     }
@@ -95,7 +95,7 @@ impl Live {
         }
     }
 
-    /// The lane has something to send, which may wait: wakes its task, or starts it.
+    /// Wakes or starts the task of a lane that has something to send, which may wait.
     pub fn transmit(
         &mut self,
         end: &Arc<End>,
@@ -130,7 +130,7 @@ impl Live {
         self.lanes.insert(key, (seat, task.abort_handle()));
     }
 
-    /// A datagram of an agent is there to be sent, which may wait.
+    /// Notifies that a datagram of an agent is to be sent, which may wait.
     pub fn transmit_datagram(&mut self, end: &Arc<End>, wait: Duration) {
         let waiting = &end.datagrams.waiting;
         if wait.is_zero() {
@@ -146,7 +146,7 @@ impl Live {
         &self.carrier(dscp).connection
     }
 
-    /// The channel is gone: its lanes' tasks find that out when woken.
+    /// Forgets a closed channel: its lanes' tasks notice when woken.
     pub fn forget(&mut self, channel: ChannelId) {
         self.leave_seats(|seat| seat.channel == channel);
     }
@@ -156,7 +156,7 @@ impl Live {
         self.carriers[1..].iter().map(|carrier| carrier.dscp)
     }
 
-    /// Each connection in numbers.
+    /// Returns the counters of each connection.
     pub fn status(&self) -> Vec<ConnectionStatus> {
         let status = |carrier: &Carrier| ConnectionStatus {
             code_point: carrier.dscp,
@@ -171,7 +171,7 @@ impl Live {
         of.unwrap_or(&self.carriers[0])
     }
 
-    /// The code points of the connections that lanes are dealt to, the greatest first.
+    /// Returns the code points of the connections that lanes are assigned to, the greatest first.
     fn code_points(&self) -> Vec<u8> {
         let first = self.carriers[0].dscp;
         let mut points: Vec<u8> = self.further().filter(|dscp| *dscp < first).collect();
@@ -180,7 +180,7 @@ impl Live {
         points
     }
 
-    /// Keeps those further connections for which `is_kept` holds.
+    /// Keeps only the further connections that `is_kept` accepts.
     fn keep(&mut self, is_kept: impl Fn(&Carrier) -> bool) {
         let mut is_first = true;
         self.carriers
@@ -205,7 +205,7 @@ impl Drop for Live {
 }
 
 impl State {
-    /// Deals lanes to the connections there are, as the map in use would have it.
+    /// Assigns lanes to the present connections, by the map in use.
     fn deal_lanes(&mut self) {
         let Some(live) = &mut self.link else { return };
         let points = live.code_points();
@@ -227,7 +227,7 @@ impl State {
         live.leave_seats(|seat| moved.contains(&(seat.channel, seat.lane)));
     }
 
-    /// Another map is in use. The first connection stays and has its greatest code point.
+    /// Applies another map. The first connection stays and gets the map's greatest code point.
     pub fn handle_mapped(&mut self) {
         let map = self.session.policy_map();
         let first = map.map_or(0, |map| Carriers::of(map).code_points()[0]);
@@ -239,8 +239,8 @@ impl State {
         self.deal_lanes();
     }
 
-    /// Leaves the further connections that the map in use does not ask for. The code points of
-    /// those that it asks for and that are not there.
+    /// Leaves the further connections that the map in use does not ask for. Returns the code points
+    /// of those that it asks for and that are missing.
     pub fn leave_surplus(&mut self) -> Vec<u8> {
         let map = self.session.policy_map();
         let wanted = map.map_or_else(Carriers::default, Carriers::of);
@@ -286,7 +286,7 @@ impl Lanes {
         })
     }
 
-    /// An error unless the connection is the one there is now.
+    /// Returns an error unless this connection is the present one.
     pub fn is_now(&self) -> Result<(), LinkError> {
         self.with_state(|_| ())
     }
@@ -300,8 +300,8 @@ impl Lanes {
         })
     }
 
-    /// From now on lanes go over `joined`; over another of its code point no more. To be carried
-    /// on.
+    /// Moves lanes to `joined`, and away from any other connection of its code point. The caller
+    /// must run the result.
     pub fn join(&self, joined: Joined) -> Result<Carried, LinkError> {
         let (is_used, unused) = mpsc::channel(1);
         self.with_state(|state| {
@@ -339,7 +339,7 @@ impl Lanes {
     }
 }
 
-/// Closes a further connection with the task that drives it.
+/// Closes a further connection when the task that drives it ends.
 struct Closing(quinn::Connection);
 
 impl Drop for Closing {
@@ -348,11 +348,11 @@ impl Drop for Closing {
     }
 }
 
-/// A further connection that lanes are dealt to.
+/// A further connection that lanes are assigned to.
 pub(super) struct Carried {
     lanes: Lanes,
     joined: Joined,
-    /// Ends once no lane is on it and all that was sent is acknowledged.
+    /// Ends once no lane is on the connection and everything sent is acknowledged.
     unused: mpsc::Receiver<Infallible>,
 }
 
@@ -384,7 +384,7 @@ impl Carried {
                     Err(error) => break Err(error.into()),
                 }
             };
-            // Whoever accepts its streams is told of the connection's end too.
+            // The task that accepts its streams learns of the connection's end too.
             if ended.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -409,8 +409,9 @@ impl Carried {
     }
 }
 
-/// How a task ended that ends with the connection, if it broke the protocol: whoever accepts the
-/// connection's streams learns of its end, and knows whether both ends have agreed on that.
+/// Returns the error of a task that broke the protocol, and otherwise never returns. The task that
+/// accepts the connection's streams learns of its end, and knows whether both ends have agreed on
+/// it.
 async fn broken(task: impl Future<Output = LinkError>) -> LinkError {
     match task.await {
         error @ LinkError::Wire(_) => error,

@@ -1,7 +1,7 @@
 //! Messages that wait a moment for others, to leave in one packet.
 //!
-//! Lanes are woken together when the window closes. The first message opens it; one that may not
-//! wait closes it, since a packet leaves then anyway.
+//! Lanes are woken together when the window closes. The first message opens the window. A message
+//! that may not wait closes it, since a packet leaves then anyway.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::end::End;
 use net::alarm::Alarm;
 
-/// Lanes of one connection that wait.
+/// The waiting lanes of one connection.
 #[derive(Default)]
 pub(super) struct Window {
     lanes: BTreeMap<(ChannelId, Lane), Arc<Notify>>,
@@ -49,7 +49,7 @@ impl Counting {
 }
 
 impl Window {
-    /// Whether the window closes earlier than it did.
+    /// Makes a lane wait. Returns whether the window now closes earlier than before.
     pub fn hold(
         &mut self,
         lane: (ChannelId, Lane),
@@ -101,7 +101,7 @@ impl Window {
     }
 }
 
-/// Closes windows when it is time, for as long as the end is used.
+/// Closes windows when they are due, for as long as the end is used.
 pub(super) async fn close_windows(end: Weak<End>, opened: Arc<Notify>) {
     let mut alarm = match Alarm::new() {
         Ok(alarm) => alarm,

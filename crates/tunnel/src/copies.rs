@@ -1,5 +1,5 @@
-//! Records that are sent a second time, by datagram and a little later: one lost packet, or a few
-//! that are lost together, then delay nothing.
+//! Records that are sent a second time, by datagram and a little later. One lost packet, or a few
+//! lost together, then delay nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,26 +11,27 @@ use relay::{CopiedRecord, CopyCounters};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// The delay of a copy: sent at once it would be in the same packet.
+/// The delay of a copy. Sent at once, it would be in the same packet as the original.
 const COPY_DELAY: Duration = Duration::from_millis(2);
-/// Copies that wait for their time.
+/// Maximum number of copies that wait to be sent.
 const WAITING_MAX: usize = 1024;
 
-/// Copies of one end, both ways.
+/// Copy counters of one end, in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyStatus {
     pub sent: u64,
-    /// Longer than a datagram may be.
+    /// Copies longer than a datagram may be.
     pub too_long: u64,
-    /// Too many waited, or the path takes no more: then its room is for what they are copies of.
+    /// Copies dropped because too many waited, or because the path takes no more: its room is for
+    /// the originals.
     pub overflowed: u64,
-    /// The other relay takes none, or is gone.
+    /// Copies dropped because the other relay accepts none, or is disconnected.
     pub unwanted: u64,
-    /// The copies of the other relay.
+    /// Copies from the other relay.
     pub came: CopyCounters,
 }
 
-/// Sends copies when it is time for them.
+/// Sends copies when they are due.
 pub(super) struct Copier {
     queue: mpsc::Sender<Later>,
     counting: Arc<Counting>,
@@ -84,17 +85,17 @@ impl Copier {
     }
 }
 
-/// Sends as many of `records` as may go at once, the first ones first, and says how many. The rest
-/// comes by its lanes.
+/// Sends as many of `records` as may go at once, the first ones first, and returns how many. The
+/// rest go by their lanes.
 pub(super) fn send_early(connection: &quinn::Connection, records: &[CopiedRecord]) -> usize {
     for (sent, record) in records.iter().enumerate() {
         let datagram = record.encode();
         let len = datagram.len();
-        // quinn would drop an earlier one for it.
+        // quinn would drop an earlier datagram for it.
         if connection.datagram_send_buffer_space() < len {
             return sent;
         }
-        // One that is too long leaves those behind it in its lane to wait for it.
+        // A record that is too long makes the records behind it in its lane wait for it.
         let _ = connection.send_datagram(datagram);
     }
     records.len()
@@ -112,7 +113,7 @@ async fn send(mut waiting: mpsc::Receiver<Later>, counting: Arc<Counting>) {
         let counter = match connection.max_datagram_size() {
             None => &counting.unwanted,
             Some(len_max) if len > len_max => &counting.too_long,
-            // quinn would drop an earlier one for it and not tell.
+            // quinn would drop an earlier datagram for it without an error.
             _ if connection.datagram_send_buffer_space() < len => &counting.overflowed,
             _ => match connection.send_datagram(datagram) {
                 Ok(()) => &counting.sent,

@@ -1,9 +1,9 @@
-//! Sockets of agents that speak UDP, and their datagrams on the way between two ends: by QUIC's
-//! DATAGRAM frames, which nothing waits for; one that is too long for them by a stream of its own;
-//! over TLS as frames. What cannot go is dropped and counted.
+//! Sockets of agents that speak UDP, and their datagrams between two ends. Datagrams travel in
+//! QUIC's DATAGRAM frames, which nothing waits for. A datagram too long for these gets a stream of
+//! its own. Over TLS, datagrams are frames. Those that cannot be sent are dropped and counted.
 //!
-//! QUIC sends datagrams before streams, whatever they are. So the few KiB that are given to it at a
-//! time are chosen by class, and the rest waits here.
+//! QUIC sends datagrams before streams, whatever they are. Therefore QUIC gets only a few KiB at a
+//! time, chosen by class, and the other datagrams wait here.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,55 +31,56 @@ use net::method::UdpMethod;
 
 /// The first byte of a stream that is one datagram.
 const STREAM_TYPE: u8 = 2;
-/// A datagram with what goes before it.
+/// Maximum size of a datagram with its header.
 const DATAGRAM_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 1024;
-/// Datagrams of one connection that are on streams of their own and not acknowledged.
+/// Maximum number of datagrams of one connection that are on streams of their own and not
+/// acknowledged.
 const LONG_MAX: usize = 64;
 /// The greatest number of datagrams from one peer that its socket has not sent yet.
 const UNSENT_MAX: usize = 64;
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Datagrams of one end in numbers.
+/// Datagram counters of one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramStatus {
-    /// Local peers that are known, and sockets for peers of the other end.
+    /// Known local peers, and sockets for peers of the other end.
     pub peers: usize,
     pub sockets: usize,
     /// Datagrams taken from local sockets.
     pub taken: u64,
     pub taken_bytes: u64,
-    /// To local sockets.
+    /// Datagrams sent to local sockets.
     pub given: u64,
     pub given_bytes: u64,
-    /// To the other end. Of these, those that needed a stream.
+    /// Datagrams sent to the other end, and those among them that needed a stream.
     pub sent: u64,
     pub by_stream: u64,
     pub waiting: usize,
-    /// Peers that were forgotten for others before their time.
+    /// Peers evicted for others before they timed out.
     pub evicted: u64,
     pub dropped: Dropped,
 }
 
-/// Why datagrams were dropped; each is counted once.
+/// Dropped datagrams by reason; each is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// There was no connection to the other end, or it ended.
     pub disconnected: u64,
-    /// The other end is of a version that knows none.
+    /// The other end's version does not support datagrams.
     pub unwanted: u64,
     /// Too much waited for the connection.
     pub overflowed: u64,
-    /// Too long for a datagram while as many as may be were on streams.
+    /// Too long for a DATAGRAM frame, while the maximum number was already on streams.
     pub too_long: u64,
     /// Datagrams of an agent that has no target here.
     pub no_target: u64,
-    /// An answer for a peer that is forgotten.
+    /// Answers for a peer that is forgotten.
     pub late: u64,
-    /// The local socket did not take it, or too much waited for it.
+    /// The local socket did not accept the datagram, or too many waited for the socket.
     pub unsent: u64,
 }
 
-/// A local socket that datagrams of an agent come to.
+/// A local socket that receives an agent's datagrams.
 pub struct DatagramListener {
     socket: Arc<UdpSocket>,
     buffer: Vec<u8>,
@@ -90,7 +91,7 @@ impl DatagramListener {
     /// Listens on `method`, a `pudp:` one.
     ///
     /// # Errors
-    /// Why not, with the method.
+    /// The reason for the failure, with the method.
     pub async fn bind(method: &UdpMethod) -> Result<DatagramListener, String> {
         let problem = |problem: String| format!("{method}: {problem}");
         let address = address_of(method).await.map_err(problem)?;
@@ -109,15 +110,15 @@ impl DatagramListener {
         })
     }
 
-    /// The method with the port that was given out.
+    /// Returns the method with the assigned port.
     pub fn local(&self) -> &UdpMethod {
         &self.local
     }
 
-    /// The next datagram, with what an answer to it needs.
+    /// Receives the next datagram, with the peer to answer.
     pub async fn recv(&mut self) -> (Bytes, LocalPeer) {
         loop {
-            // Errors are of earlier answers that nobody took.
+            // Errors belong to earlier answers that nobody received.
             if let Ok((len, address)) = self.socket.recv_from(&mut self.buffer).await {
                 let peer = LocalPeer {
                     socket: self.socket.clone(),
@@ -165,7 +166,7 @@ impl Ord for LocalPeer {
 /// The datagrams of one end. Its lock is taken under the session's, never around it.
 pub(super) struct Datagrams {
     table: Mutex<Table>,
-    /// Something waits for the connection.
+    /// Notifies that datagrams wait for the connection.
     pub waiting: Arc<Notify>,
     long: Arc<Semaphore>,
 }
@@ -212,26 +213,27 @@ impl Datagrams {
         status
     }
 
-    /// Forgets who has been silent for long.
+    /// Forgets peers that have been silent for long.
     pub fn handle_timeout(&self, now: Instant) {
         let mut table = self.lock();
         table.peers.handle_timeout(now);
         table.sockets.take_silent(now);
     }
 
-    /// The other end knows nothing of what was before: its numbers are of other peers now.
+    /// Drops the sockets of earlier peers: the other end has forgotten them, and its numbers now
+    /// mean other peers.
     pub fn begin(&self) {
         self.lock().sockets = Recent::new(PEERS_MAX);
     }
 
-    /// There is no connection any more.
+    /// Drops the waiting datagrams, since there is no connection any more.
     pub fn handle_disconnected(&self) {
         let mut table = self.lock();
         let lost = table.waiting.clear() as u64;
         table.counts.dropped.disconnected += lost;
     }
 
-    /// The next of those classes that `is_wanted`.
+    /// Takes the next datagram of a class that `is_wanted` accepts.
     pub fn pop(&self, is_wanted: impl Fn(Kind) -> bool) -> Option<(Kind, Bytes)> {
         let mut table = self.lock();
         let next = table.waiting.pop(is_wanted)?;
@@ -298,7 +300,7 @@ impl End {
         }
     }
 
-    /// A datagram of the other end: for a local peer, or for an agent.
+    /// Handles a datagram of the other end, for a local peer or for an agent.
     fn handle_datagram(self: &Arc<Self>, datagram: AgentDatagram) -> Result<(), WireError> {
         let AgentDatagram {
             peer,
@@ -346,7 +348,7 @@ impl End {
         Ok(())
     }
 
-    /// A datagram as it came: of an agent, or the copy of a record.
+    /// Handles a received datagram: one of an agent, or the copy of a record.
     pub(super) fn take_datagram(self: &Arc<Self>, bytes: Bytes) -> Result<(), WireError> {
         match AgentDatagram::take(bytes.clone())? {
             Some(datagram) => self.handle_datagram(datagram),
@@ -367,7 +369,7 @@ impl DatagramStatus {
     }
 }
 
-/// The socket of one peer of the other end, until it is forgotten.
+/// Serves the socket of one peer of the other end, until the peer is forgotten.
 async fn serve(
     end: Weak<End>,
     method: UdpMethod,
@@ -400,7 +402,7 @@ async fn serve(
                 end.datagrams.lock().counts.count_given(sent.is_ok(), payload.len());
             }
             came = socket.recv(&mut buffer) => {
-                // An error says that nobody took what was sent before, which is UDP's to bear.
+                // An error means that nobody received an earlier datagram, which is normal for UDP.
                 let Ok(len) = came else { continue };
                 let Some(end) = end.upgrade() else { return };
                 let payload = Bytes::copy_from_slice(&buffer[..len]);
@@ -416,7 +418,7 @@ async fn serve(
     }
 }
 
-/// A socket that takes what comes from there alone.
+/// Makes a socket that receives only from the address of `method`.
 async fn connect(method: &UdpMethod) -> Result<UdpSocket, String> {
     let address = address_of(method).await?;
     let any: IpAddr = match address {
@@ -456,7 +458,7 @@ impl State {
     }
 }
 
-/// Sends what waits and is of this connection's classes, until it ends.
+/// Sends the waiting datagrams of this connection's classes, until the connection ends.
 pub(super) async fn send(lanes: Lanes, connection: quinn::Connection) -> LinkError {
     let datagrams = &lanes.end.datagrams;
     loop {
@@ -513,7 +515,7 @@ fn send_long(lanes: &Lanes, connection: &quinn::Connection, kind: Kind, datagram
     });
 }
 
-/// Takes the datagrams that come over `connection` until it ends.
+/// Handles the datagrams that arrive over `connection`, until the connection ends.
 pub(super) async fn receive(lanes: Lanes, connection: quinn::Connection) -> LinkError {
     loop {
         let taken = match connection.read_datagram().await {

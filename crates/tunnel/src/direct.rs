@@ -1,9 +1,9 @@
-//! A relay that carries each connection over one of its own: TCP or TLS, where QUIC is not wanted.
+//! A relay that carries each connection over a separate one: TCP or TLS, where QUIC is not wanted.
 //!
-//! There are no lanes and there is nothing to resume. What is left is the scheduling: each end
-//! sends what its own side says over the limited link by the queues of a policy map, and the
-//! socket below holds little. Whatever is at the other end of the link sees a plain connection, so
-//! it may be a controller or a switch that knows nothing of relays.
+//! There are no lanes and there is nothing to resume. Only the scheduling remains: each end sends
+//! its own side's messages over the limited link by the queues of a policy map, and the socket
+//! below buffers little. The other end of the link sees a plain connection, so it may be a
+//! controller or a switch that knows nothing of relays.
 
 mod policy;
 
@@ -41,15 +41,15 @@ const READ_BYTES: usize = 64 * 1024;
 const BATCH_BYTES: usize = 1400;
 /// The same where nothing is scheduled.
 const COPY_BYTES: usize = 64 * 1024;
-/// The time that a target is dialled before the connection that asked for it is given up.
+/// Time for which a target is dialled before the connection for it is given up.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
 const DIAL_PAUSE: Duration = Duration::from_millis(200);
-/// The time that the other direction has for its remaining bytes after one has ended.
+/// Time for one direction to carry its remaining bytes after the other has ended.
 const LINGER: Duration = Duration::from_secs(1);
-/// Connections that are gone and whose counts nobody has asked for.
+/// Maximum number of closed connections whose counts nobody has asked for.
 const FINISHED_MAX: usize = 1024;
 
-/// One relay of this kind: everything that came in and where it goes.
+/// One relay of this kind: the connections that it carries, and their target.
 pub struct Direct {
     side: Side,
     target: Method,
@@ -57,7 +57,7 @@ pub struct Direct {
     scheduling: Scheduling,
     clock: Clock,
     next: AtomicU64,
-    /// Connections whose switch said that it is another datapath than its certificate names.
+    /// Connections whose switch reported a datapath other than the one that its certificate names.
     datapaths_refused: AtomicU64,
     state: Mutex<State>,
     /// The map that the next connection begins with, where messages are scheduled.
@@ -69,21 +69,21 @@ struct State {
     open: BTreeMap<u64, Arc<Carried>>,
     finished: VecDeque<ChannelStatus>,
     closed: u64,
-    /// The queues of connections that are gone.
+    /// Queue counters of closed connections.
     past: Option<LineStatus>,
-    /// Messages about policy maps that were wrong, on connections that are gone.
+    /// Wrong messages about policy maps, on closed connections.
     faults: u64,
 }
 
 /// A connection that is being carried.
 struct Carried {
     id: u64,
-    /// The only datapath that the certificate of who came over the link lets it speak for.
+    /// The only datapath that the peer across the link may speak for, by its certificate.
     certified: Option<DatapathId>,
     counts: Mutex<Counts>,
-    /// Something was put into the queues that did not come from our own side.
+    /// Notifies that the queues have a message that did not come from our own side.
     sends: Notify,
-    /// There is something for our own side that did not come from the link.
+    /// Notifies of a message for our own side that did not come from the link.
     own: Notify,
 }
 
@@ -91,9 +91,9 @@ struct Counts {
     line: Option<Line>,
     /// The switch of the connection, once the messages have named it.
     datapath: Option<DatapathId>,
-    /// How its map is exchanged with whoever is at the other end.
+    /// The exchange of its map with the other end.
     talk: Option<PolicyTalk>,
-    /// Waits for what becomes of a policy map.
+    /// Waits for the outcome of a policy map.
     tell: Option<oneshot::Sender<Result<MapDigest, String>>>,
     /// For our own side, before what the link brings.
     own: BytesMut,
@@ -105,8 +105,8 @@ struct Counts {
 }
 
 impl Direct {
-    /// A relay beside the switches or the controller, which dials `target` for each connection it
-    /// is given.
+    /// Makes a relay beside the switches or the controller. It dials `target` for each connection
+    /// it is given.
     pub fn new(
         side: Side,
         target: Method,
@@ -206,7 +206,7 @@ impl Direct {
         finished.into_iter().map(|c| (name.clone(), c)).collect()
     }
 
-    /// Takes down what is still being carried, once its tasks are gone.
+    /// Closes the connections that are still being carried, once their tasks have ended.
     pub fn close_all(&self) {
         let open: Vec<Arc<Carried>> = self.lock().open.values().cloned().collect();
         open.iter().for_each(|carried| self.close(carried));
@@ -246,7 +246,7 @@ impl Direct {
         state.open.remove(&carried.id);
         state.closed += 1;
         let mut counts = carried.lock();
-        // Who waits for the outcome of a push waits in vain.
+        // A push that still waits for its outcome fails.
         counts.tell = None;
         add(&mut state.past, counts.line.as_ref().map(Line::status));
         state.faults += counts.talk.as_ref().map_or(0, PolicyTalk::faults);
@@ -270,7 +270,8 @@ impl Direct {
         }
     }
 
-    /// Both directions, until one has ended and the other has had a moment to. Why it was.
+    /// Carries both directions, until one has ended and the other has had a moment to end. Returns
+    /// the reason.
     async fn run(&self, carried: &Carried, ours: Connection, link: Connection) -> String {
         let out = async {
             if self.scheduling.policy.is_some() {
@@ -309,7 +310,7 @@ impl Direct {
         }
     }
 
-    /// Why what came over the link must not go on: it speaks for another switch.
+    /// Refuses a message from the link that speaks for another switch. Returns the reason.
     fn check_datapath(&self, carried: &Carried, frame: &Frame) -> Result<(), String> {
         let said = carried.certified.and_then(|_| datapath_of(frame));
         match (said, carried.certified) {
@@ -386,8 +387,7 @@ impl Direct {
         Ok(())
     }
 
-    /// Fills `batch` with the next segment. Returns the time to wait for where the rate allows
-    /// none.
+    /// Fills `batch` with the next segment. Returns the time to wait for if the rate allows none.
     fn fill(&self, carried: &Carried, batch: &mut BytesMut) -> Option<Instant> {
         let now = self.clock.now();
         let mut counts = carried.lock();
@@ -466,7 +466,7 @@ impl Counts {
     }
 }
 
-/// Writes some of `batch`, or flushes once it is written. Whether all is out. Cancel-safe.
+/// Writes some of `batch`, or flushes once it is written. Returns whether all is out. Cancel-safe.
 async fn put(writer: &mut Writer, batch: &mut BytesMut) -> std::io::Result<bool> {
     if batch.is_empty() {
         writer.flush().await?;
@@ -478,7 +478,7 @@ async fn put(writer: &mut Writer, batch: &mut BytesMut) -> std::io::Result<bool>
     }
 }
 
-/// Whole messages from `reader` to `writer` as they come. Returns why it ended.
+/// Copies whole messages from `reader` to `writer` as they arrive. Returns why it ended.
 async fn copy(
     mut reader: Reader,
     mut writer: Writer,
@@ -521,7 +521,7 @@ async fn copy(
 fn add(sum: &mut Option<LineStatus>, line: Option<LineStatus>) {
     match (sum, line) {
         (_, None) => {}
-        // Counts begin anew with each map.
+        // Counts restart with each map.
         (Some(sum), Some(line)) if sum.generation > line.generation => {}
         (Some(sum), Some(line)) if sum.generation == line.generation => sum.add(&line),
         (sum, line) => *sum = line,

@@ -1,24 +1,26 @@
-//! Early data (0-RTT), between two relays that have both asked for it. The records that the other
-//! end of a broken session may lack travel with the first packets of the handshake that resumes it.
+//! Early data (0-RTT) between two relays that have both asked for it. When a broken session
+//! resumes, the records that the other end may lack travel with the first packets of the handshake.
 //!
-//! An attacker who sees such packets can repeat them, or delay them for long. He can neither read
+//! An attacker who sees such packets can repeat them or delay them for long, but can neither read
 //! nor change them. These rules keep that harmless:
 //!
-//! - The dialling end sends no more than this: the session's name, the records received of each
-//!   lane, and records that name their channel, lane and place. It sends nothing that would begin a
-//!   session, and no datagram of an agent.
-//! - A ticket is good for one handshake. The listening end has it in memory alone and takes it out
-//!   when it is shown. So repeated early data cannot be read here, and is counted. The first of two
-//!   copies may still come late, when the session has gone on without it:
-//! - A session takes each place of a lane once, from any connection. An early record is therefore
-//!   the next one, which is handed over sooner, or a known one, which is dropped and counted. Its
-//!   bytes are the same either way, since only the owner of the ticket can have written them.
-//! - Until the handshake is confirmed, which takes an answer by the owner of the ticket, nothing is
-//!   sent, and the connection that the session has is left alone.
-//! - The certificate that the ticket stands for is verified again, at both ends.
+//! - The dialling end sends only the session's name, the records received of each lane, and records
+//!   that name their channel, lane and place. It sends nothing that would begin a session, and no
+//!   datagram of an agent.
+//! - A ticket is good for one handshake. The listening end keeps it only in memory and removes it
+//!   when it is used. So repeated early data cannot be read here, and is counted. The first of two
+//!   copies may still arrive late, when the session has continued without it:
+//! - A session accepts each place of a lane once, from any connection. An early record is therefore
+//!   either the next one, which is handed over sooner, or a known one, which is dropped and
+//!   counted. Its bytes are the same either way, since only the owner of the ticket can have
+//!   written them.
+//! - Until the handshake is confirmed, which takes an answer by the owner of the ticket, the
+//!   listening end sends nothing and leaves the session's present connection alone.
+//! - Both ends verify the ticket's certificate again.
 //!
-//! If the ticket is unknown, because that relay was restarted or has forgotten it, the handshake
-//! goes on without early data, and the dialling end sends everything again behind it.
+//! If the ticket is unknown, because the listening relay was restarted or has forgotten it, the
+//! handshake continues without early data. The dialling end then sends everything again after the
+//! handshake.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -55,26 +57,27 @@ const TICKETS_KEPT: usize = 2 * TICKETS_GIVEN;
 /// are forgotten.
 const TICKETS_REMEMBERED: usize = 4096;
 
-/// Early data of one end.
+/// Early data counters of one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EarlyStatus {
     /// Handshakes that this end began with early data.
     pub sent: u64,
-    /// Handshakes among these whose early data the other end took, and those that went on without.
+    /// Handshakes among these whose early data the other end accepted, and those that continued
+    /// without it.
     pub accepted: u64,
     pub rejected: u64,
-    /// Records that came before their handshake was confirmed, and were handed over.
+    /// Records that arrived before their handshake was confirmed, and were handed over.
     pub taken: u64,
-    /// Records that were there already.
+    /// Records that had already been received.
     pub repeated: u64,
-    /// Records that came before their predecessor in the lane. They are not kept beyond the
+    /// Records that arrived before their predecessor in the lane. They are not kept beyond the
     /// confirmation.
     pub ahead: u64,
-    /// Records of a channel that is not there, or input that is no record.
+    /// Records of an unknown channel, or input that is not a record.
     pub refused: u64,
 }
 
-/// The same while it is counted.
+/// The status while it is being counted.
 #[derive(Default)]
 pub(super) struct Counting(Mutex<EarlyStatus>);
 
@@ -89,7 +92,7 @@ impl Counting {
 }
 
 impl End {
-    /// A datagram that came before the handshake of its connection was confirmed.
+    /// Handles a datagram that arrived before the handshake of its connection was confirmed.
     fn take_early(self: &Arc<Self>, datagram: Bytes) -> Result<(), WireError> {
         if AgentDatagram::take(datagram.clone())?.is_some() {
             self.early.lock().refused += 1;
@@ -109,7 +112,7 @@ impl End {
     }
 }
 
-/// The first words of the dialling end, on the control stream.
+/// The first messages of the dialling end on the control stream.
 pub(super) struct Said {
     pub send: SendStream,
     pub recv: RecvStream,
@@ -119,8 +122,8 @@ pub(super) struct Said {
     sent: usize,
 }
 
-/// Sends the session's name and, if the session is to go on, what has been received of it and the
-/// records that the other end may lack.
+/// Sends the session's name. If the session is to be resumed, also reports what was received of it,
+/// and sends the records that the other end may lack.
 pub(super) async fn say(end: &Arc<End>, connection: &quinn::Connection) -> Result<Said, LinkError> {
     let (mut send, recv) = connection.open_bi().await?;
     let (ours, early) = end.with(|session| {
@@ -131,7 +134,7 @@ pub(super) async fn say(end: &Arc<End>, connection: &quinn::Connection) -> Resul
     let mut first = BytesMut::from(&Control::Settings(ours.clone()).encode()[..]);
     let mut sent = 0;
     if ours.early {
-        // Most often the session is known, and then this saves a round trip.
+        // The other end usually knows the session, and then this saves a round trip.
         for message in &early.messages {
             first.extend_from_slice(&message.encode());
         }
@@ -148,7 +151,7 @@ pub(super) async fn say(end: &Arc<End>, connection: &quinn::Connection) -> Resul
 }
 
 impl Said {
-    /// Records that have come since, or had no room.
+    /// Returns the records that were added since, or had no room.
     fn more(&self, end: &Arc<End>) -> Vec<CopiedRecord> {
         let place = |record: &CopiedRecord| (record.channel, record.lane, record.place);
         let sent: BTreeSet<_> = self.early.records[..self.sent].iter().map(place).collect();
@@ -158,7 +161,7 @@ impl Said {
     }
 }
 
-/// The dialling end: the tickets of the relay that has the session.
+/// The tickets at the dialling end, from the relay that has the session.
 pub(super) struct Dialling {
     current: Mutex<Arc<Pool>>,
     verifier: Arc<dyn ServerCertVerifier>,
@@ -167,7 +170,7 @@ pub(super) struct Dialling {
 }
 
 impl Dialling {
-    /// `None` unless it is asked for.
+    /// Returns `None` unless early data is asked for.
     pub fn new(
         security: &Security,
         transport: &Arc<quinn::TransportConfig>,
@@ -181,12 +184,12 @@ impl Dialling {
         }))
     }
 
-    /// The settings of the next connection for `end`, and the pool that its tickets will be in.
+    /// Returns the settings of the next connection for `end`, and the pool for its tickets.
     pub fn config(&self, end: &Arc<End>) -> (quinn::ClientConfig, Arc<Pool>) {
         let keeps = Arc::new(Pool::default());
         let is_resumable = end.with(|session| session.is_resumable());
         let spends = (is_resumable && self.is_trusted()).then(|| self.current());
-        // A clone has the same verifier, without which a ticket counts as another's.
+        // A clone keeps the same verifier; with a different one, a ticket counts as someone else's.
         let mut tls = self.tls.clone();
         tls.enable_early_data = spends.is_some();
         let purse = Purse {
@@ -205,13 +208,13 @@ impl Dialling {
         current.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// `connection` is there, and its tickets in `pool`, some of them perhaps already.
+    /// Begins to use `connection`, whose tickets arrive in `pool`; some may be there already.
     fn begin(&self, connection: &quinn::Connection, pool: Arc<Pool>, is_same: bool) {
         let before = self.current();
         {
             let mut kept = pool.lock();
             kept.chain = chain_of(connection);
-            // Those of another process would be of no use.
+            // Tickets of another process would be of no use.
             let older = std::mem::take(&mut before.lock().tickets);
             for ticket in older.into_iter().rev().filter(|_| is_same) {
                 if kept.tickets.len() < TICKETS_KEPT {
@@ -228,7 +231,7 @@ impl Dialling {
         let mut kept = current.lock();
         let is_good = match kept.chain.split_first() {
             Some((first, more)) => {
-                // What was dialled is not compared with it, as in a handshake.
+                // The dialled address is not compared with the certificate, just as in a handshake.
                 let name = ServerName::from(std::net::IpAddr::from([0, 0, 0, 0]));
                 let now = UnixTime::now();
                 let verified = (self.verifier).verify_server_cert(first, more, &name, &[], now);
@@ -242,8 +245,8 @@ impl Dialling {
         !kept.tickets.is_empty()
     }
 
-    /// Shakes hands, with early data where `connecting` has a ticket. Returns the early data that
-    /// the other end has taken, if any.
+    /// Completes the handshake, with early data where `connecting` has a ticket. Returns the early
+    /// data that the other end has accepted, if any.
     pub async fn shake(
         &self,
         end: &Arc<End>,
@@ -301,7 +304,7 @@ impl Pool {
 /// belong to one relay.
 struct Purse {
     keeps: Arc<Pool>,
-    /// Tickets are shown, with early data.
+    /// The pool whose tickets are used, with early data.
     spends: Option<Arc<Pool>>,
 }
 
@@ -346,18 +349,18 @@ pub(super) struct Listening {
     strays: AtomicU64,
 }
 
-/// Early data that came to a listener and belonged to no session.
+/// Counters of early data that reached a listener and belonged to no session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StrayStatus {
-    /// Handshakes with a ticket that is not known here: it was used before, comes from another
-    /// process, or is forgotten. The early data could not be read.
+    /// Handshakes with an unknown ticket: it was used before, was issued by another process, or is
+    /// forgotten. The early data could not be read.
     pub tickets: u64,
-    /// Handshakes that named a session which is not here, or no more.
+    /// Handshakes that named a session which is not known here, or no longer.
     pub sessions: u64,
 }
 
 impl Listening {
-    /// With what a listener has to be made; `None` unless it is asked for.
+    /// Returns the configuration that a listener needs; `None` unless early data is asked for.
     pub fn new(security: &Security) -> Option<(Listening, quinn::ServerConfig)> {
         let tls = security.server_config(&[quic::ALPN_RELAY]);
         let mut tls = tls.filter(|_| security.has_early_data())?;
@@ -367,7 +370,7 @@ impl Listening {
         });
         tls.session_storage = tickets.clone();
         tls.send_tls13_tickets = TICKETS_GIVEN;
-        // The one value that QUIC has for it; its windows bound how much there is.
+        // The only value that QUIC allows here; its windows bound the amount of early data.
         tls.max_early_data_size = u32::MAX;
         let tls = QuicServerConfig::try_from(tls).expect("as without early data");
         let listening = Listening {
@@ -385,7 +388,7 @@ impl Listening {
         }
     }
 
-    /// Shakes hands. What comes meanwhile is for the session that `known` finds.
+    /// Completes the handshake. Data that arrives meanwhile is for the session that `known` finds.
     pub async fn shake(
         &self,
         incoming: quinn::Incoming,
@@ -408,7 +411,7 @@ impl Listening {
         Ok((connection, first))
     }
 
-    /// Takes what comes before the handshake is confirmed, and sends nothing.
+    /// Handles data that arrives before the handshake is confirmed, and sends nothing.
     async fn take_up(
         &self,
         connection: &quinn::Connection,
@@ -432,7 +435,7 @@ impl Listening {
         }
     }
 
-    /// Verifies the certificate that a ticket brings: it is from the handshake that gave the
+    /// Verifies the certificate that belongs to a ticket. It is from the handshake that issued the
     /// ticket, which may be long ago.
     fn verify(&self, connection: &quinn::Connection) -> Result<(), LinkError> {
         let chain = chain_of(connection);
@@ -456,17 +459,17 @@ pub(super) fn chain_of(connection: &quinn::Connection) -> Vec<CertificateDer<'st
     chain.map_or_else(Vec::new, |chain| *chain)
 }
 
-/// How a connection begins, at the end that listens: as far as it has been read.
+/// The beginning of a connection at the listening end, as far as it has been read.
 #[derive(Default)]
 pub(super) struct First {
     streams: Option<(SendStream, RecvStream)>,
-    /// Behind the first message.
+    /// Bytes read after the first message.
     pub buf: BytesMut,
     said: Option<Control>,
 }
 
 impl First {
-    /// Reads the first message of the control stream, or goes on with that.
+    /// Reads the first message of the control stream, continuing where an earlier call stopped.
     async fn hear(
         &mut self,
         connection: &quinn::Connection,
@@ -480,7 +483,7 @@ impl First {
         Ok(self.said.as_ref())
     }
 
-    /// The control stream, its first message and what has been read behind that.
+    /// Returns the control stream, its first message and the bytes read after it.
     pub async fn finish(
         mut self,
         connection: &quinn::Connection,
@@ -493,7 +496,7 @@ impl First {
     }
 }
 
-/// Tickets that were given and not used yet.
+/// Tickets that were issued and not used yet.
 struct Tickets {
     cache: Arc<ServerSessionMemoryCache>,
     unknown: AtomicU64,

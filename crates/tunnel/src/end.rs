@@ -33,9 +33,9 @@ use net::transport::{self, Connection, Refusals, TransportKind};
 /// takes to restart, and shorter than an inactivity probe.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
 const DIAL_PAUSE: Duration = Duration::from_millis(200);
-/// The bytes that wait in memory between a channel and a target in this process.
+/// Maximum number of bytes that wait in memory between a channel and a target in this process.
 const HAND_BUFFER_BYTES: usize = 64 * 1024;
-/// The interval between two looks at deadlines that are seconds long.
+/// The interval between two checks of deadlines that are seconds long.
 const TICK: Duration = Duration::from_millis(100);
 
 /// One end of a relay pair: a session and its local sockets.
@@ -48,20 +48,20 @@ pub struct End {
     pub(super) control: Notify,
     /// Wakes the writer of the control stream if it has a report that may go with other packets.
     pub(super) rides: Notify,
-    /// A window was opened, or closes earlier.
+    /// Notifies that a window was opened, or closes earlier.
     pub(super) window_opened: Arc<Notify>,
     pub(super) coalescing: coalesce::Counting,
     /// The copier, where anything is sent twice.
     pub(super) copier: Option<Copier>,
     pub(super) datagrams: Datagrams,
     pub(super) early: early::Counting,
-    /// Something is queued that the rate holds back.
+    /// Notifies that the rate holds back queued messages.
     paced: Arc<Notify>,
     /// Wakes streams whose channel was not open yet.
     pub(super) opened: Notify,
-    /// A connection has begun a session that the other end knew nothing of.
+    /// Notifies that a connection has begun a session unknown to the other end.
     pub(super) begun: Notify,
-    /// Another map is in use.
+    /// Notifies that another map is in use.
     pub(super) mapped: Notify,
     /// Held while a connection is being driven.
     pub(super) link_turn: tokio::sync::Mutex<()>,
@@ -70,24 +70,24 @@ pub struct End {
     pub(super) fallbacks: AtomicU64,
     pub(super) refusals: Refusals,
     closed: AtomicU64,
-    /// Whether it is closed for good.
+    /// Whether this end is closed for good.
     closing: watch::Sender<bool>,
-    /// Where messages are scheduled: the map in use, for who follows it.
+    /// The map in use, for its followers, where messages are scheduled.
     pub(super) committed: Option<watch::Sender<Arc<PolicyMap>>>,
 }
 
 pub(super) struct State {
     pub session: Session,
     pub link: Option<Live>,
-    /// The TLS connection in its place, where UDP does not get through.
+    /// The TLS connection in place of the link, where UDP does not get through.
     pub tls: Option<LiveTls>,
     channels: BTreeMap<ChannelId, Arc<Local>>,
     /// The other relay's address and name, when there is a connection.
     pub peer: String,
-    /// The method by which it was dialled last.
+    /// The method by which the other relay was dialled last.
     pub relay: Option<Method>,
     pub failovers: u64,
-    /// Waits for what becomes of a policy map.
+    /// Waits for the outcome of a policy map.
     pub policy_outcome: Option<oneshot::Sender<Result<MapDigest, String>>>,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct State {
 pub(super) struct Local {
     pub deliver: Notify,
     pub room: Notify,
-    /// `None` once the channel is gone.
+    /// `None` once the channel is closed.
     tasks: Mutex<Option<Vec<JoinHandle<()>>>>,
 }
 
@@ -108,7 +108,7 @@ impl Local {
         })
     }
 
-    /// Runs until the channel is gone, at most.
+    /// Runs `task` until the channel is closed, at most.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tasks) = tasks.as_mut() {
@@ -182,8 +182,8 @@ impl End {
         end
     }
 
-    /// Carries `connection` to the other end, under the name of its agent. Dropped when there are
-    /// too many.
+    /// Carries `connection` to the other end, under the name of its agent. Drops it when there are
+    /// too many channels.
     pub fn adopt(self: &Arc<Self>, agent: &str, connection: Connection) {
         let kind = if agent == OPENFLOW {
             Agent::OpenFlow
@@ -255,13 +255,14 @@ impl End {
         })
     }
 
-    /// Waits until a connection begins a session afresh: the first one, or a relay was restarted.
+    /// Waits until a connection begins a new session: the first one, or one after a relay was
+    /// restarted.
     pub async fn fresh(&self) {
         self.begun.notified().await;
     }
 
-    /// Channels that are gone, with the name of the other relay, each reported once. The oldest are
-    /// forgotten if nobody asks.
+    /// Returns the closed channels, with the name of the other relay, each reported once. The
+    /// oldest are forgotten if nobody asks.
     pub fn take_finished(self: &Arc<Self>) -> Vec<(String, ChannelStatus)> {
         self.with_state(|state| {
             let peer = state.peer.clone();
@@ -282,7 +283,7 @@ impl End {
         });
     }
 
-    /// The task that carried the session over TLS is gone.
+    /// Disconnects the session after the task that carried it over TLS has ended.
     pub(super) fn leave_tls(self: &Arc<Self>) {
         let now = self.now();
         self.with_state(|state| {
@@ -298,7 +299,7 @@ impl End {
         self.close_as(link::STOPPED, reason);
     }
 
-    /// The same, by a code of [`link`].
+    /// Closes every channel and the connection for good, with a close code of [`link`].
     pub(super) fn close_as(self: &Arc<Self>, code: u32, reason: &str) {
         self.closing.send_replace(true);
         self.with_state(|state| {
@@ -314,7 +315,7 @@ impl End {
         });
     }
 
-    /// The result of `work`, unless this end is closed before: then it never ends.
+    /// Returns the result of `work`. Never returns if this end is closed first.
     pub(super) async fn unless_closed<T>(&self, work: impl Future<Output = T>) -> T {
         let mut closing = self.closing.subscribe();
         let done = tokio::select! {
@@ -340,14 +341,14 @@ impl End {
         self.config.session.side == Side::Switch
     }
 
-    /// The connections that the map in use asks for.
+    /// Returns the connections that the map in use asks for.
     pub(super) fn carriers(self: &Arc<Self>) -> Carriers {
         let map = self.policy_map();
         map.as_ref().map_or_else(Carriers::default, Carriers::of)
     }
 
-    /// The connections that this session has with an end that says `theirs`, and their code points
-    /// if both ends mark by the same.
+    /// Returns the connections that this session has with an end whose settings are `theirs`, and
+    /// their code points if both ends mark with the same.
     pub(super) fn settle(self: &Arc<Self>, ours: &Settings, theirs: &Settings) -> Carriers {
         let settled = relay::settle(ours, theirs);
         let Some(map) = self.policy_map().filter(|_| !settled.is_empty()) else {
@@ -385,7 +386,7 @@ impl End {
         &self.name
     }
 
-    /// Does something with the session, and then what the session asks for.
+    /// Runs `work` on the session, and then handles the session's events.
     pub(super) fn with<R>(self: &Arc<Self>, work: impl FnOnce(&mut Session) -> R) -> R {
         self.with_state(|state| work(&mut state.session))
     }
@@ -408,7 +409,7 @@ impl End {
         };
         while pace.wait().is_none() {
             match session.schedule_some(now, pace.piece_bytes()) {
-                // Nothing is queued, or the connection takes no more and will say when it does.
+                // Nothing is queued, or the connection takes no more and will report when it does.
                 0 => return,
                 moved => pace.promised(moved),
             }
@@ -487,10 +488,10 @@ impl End {
         }
     }
 
-    /// The time that a message may wait for others to leave with.
+    /// Returns the time that a message may wait to share a packet with others.
     pub(super) fn wait_of(&self, kind: Kind) -> Duration {
         match self.is_scheduled() {
-            // What waits there waits in the queues.
+            // Scheduled messages wait in the queues.
             true => Duration::ZERO,
             false => *self.config.scheduling.coalescing.get(kind),
         }
@@ -568,7 +569,7 @@ impl End {
         }
     }
 
-    /// Looks at the session's deadline for as long as the end is used.
+    /// Checks the session's deadline for as long as the end is used.
     async fn tick(end: Weak<End>) {
         loop {
             time::sleep(TICK).await;
@@ -587,7 +588,7 @@ fn session(config: &EndConfig, id: SessionId) -> Session {
     }
 }
 
-/// `{name}` in the path of a Unix socket, filled in.
+/// Fills in `{name}` in the path of a Unix socket.
 pub(super) fn with_name(method: &Method, name: &str) -> Method {
     let fill = |path: &Path| PathBuf::from(path.to_string_lossy().replace("{name}", name));
     match method {

@@ -1,7 +1,7 @@
 //! Puts a [`Hold`] between a switch and the relay beside it.
 //!
-//! The relay is given a connection inside the process in the place of the switch's, so that either
-//! kind of relay can have it and neither knows.
+//! The relay gets an in-process connection in place of the switch's. Either kind of relay can use
+//! it, and neither notices.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use net::clock::Clock;
 use net::transport::{Connection, Reader, Writer, memory};
 
-/// Read, and not yet written, per direction; while there is more, no more is read.
+/// Maximum number of bytes read and not yet written, per direction. While there are more, nothing
+/// is read.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Holds the first packets of flows on the connections that it is given.
@@ -22,7 +23,7 @@ pub struct Holder {
     counters: Mutex<HoldCounters>,
 }
 
-/// One direction: what was read, and what is to be written.
+/// One direction, with the bytes read and the bytes to be written.
 struct Direction {
     reader: Reader,
     writer: Writer,
@@ -33,7 +34,7 @@ struct Direction {
 }
 
 impl Holder {
-    /// The connection that the relay is to have in the place of this one.
+    /// Returns the connection that the relay gets in place of this one.
     pub fn hold(self: &Arc<Self>, connection: Connection) -> Connection {
         let (near, far) = memory(BUFFER_BYTES);
         let Connection {
@@ -148,7 +149,8 @@ impl Direction {
         self.has_ended && self.output.is_empty() && self.is_flushed
     }
 
-    /// Reads or writes some, whichever is possible. Cancel-safe. Never ready once it is done.
+    /// Reads or writes some bytes, whichever is possible. Cancel-safe. Never ready once the
+    /// direction is done.
     async fn carry(&mut self) -> std::io::Result<()> {
         if self.is_done() {
             return std::future::pending().await;
@@ -172,7 +174,8 @@ impl Direction {
     }
 }
 
-/// Whether all is out. The last that is written ends the other side's reading too.
+/// Writes some bytes and returns whether all is out. The last write also ends the other side's
+/// reading.
 async fn write_some(
     writer: &mut Writer,
     output: &mut BytesMut,
@@ -257,7 +260,7 @@ mod tests {
         assert_eq!(frames(&mut relay, 3).await, expected);
     }
 
-    /// Either side's end is the other's, after all it has said.
+    /// When either side ends, the other ends too, after receiving everything.
     #[tokio::test]
     async fn an_end_goes_through() {
         let holder = Arc::new(Holder::default());

@@ -1,4 +1,4 @@
-//! The end next to the controllers: it accepts other relays and has an [`End`] for each.
+//! The end next to the controllers: accepts other relays and keeps an [`End`] for each.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -34,21 +34,23 @@ use net::transport::{
     TransportError, Turn, Turns, resolve,
 };
 
-/// Other relays that one hub serves.
+/// Maximum number of other relays that one hub serves.
 const ENDS_MAX: usize = 1024;
-/// Under way at a time. Many, since on a long path most of them wait for their round trips; but so
-/// few that two cores are through with all in a fraction of [`super::LINK_IDLE_TIMEOUT`], or every
-/// one would be late, given up and begun again. A network has at most a quarter of them, loopback
-/// most. The others wait for their turn, and know by a Retry that they are heard.
+/// Maximum number of handshakes under way. It is high because on a long path most of them wait for
+/// their round trips. It is low enough that two cores finish all of them in a fraction of
+/// [`super::LINK_IDLE_TIMEOUT`]; otherwise every one would be late, given up and begun again. A
+/// network has at most a quarter of them, loopback most. Other handshakes wait for their turn, and
+/// a Retry confirms that they were received.
 const HANDSHAKES_MAX: usize = 128;
-/// Fewer wait than quinn keeps (`max_incoming`), which refuses any beyond, of any network. Of one
-/// network no more than are left for the others.
+/// Maximum number of waiting handshakes. It is below quinn's limit (`max_incoming`), beyond which
+/// quinn refuses handshakes from any network. One network may have no more than are left for the
+/// others.
 const WAITING_MAX: usize = 896;
 /// The longest wait for a turn. A relay that has waited longer has given up, or is about to.
 const TURN_MAX: Duration = Duration::from_secs(4);
-/// The time for which all addresses have to prove that they are genuine, once one of them has to.
+/// Time for which every address must prove that it is genuine, once one address has had to.
 const TOLD_FOR: Duration = Duration::from_secs(1);
-/// Finished channels of forgotten relays that nobody has asked for.
+/// Maximum number of finished channels of forgotten relays that nobody has asked for.
 const FINISHED_MAX: usize = 1024;
 
 /// Accepts other relays on one address.
@@ -56,7 +58,7 @@ pub struct Hub {
     endpoint: Endpoint,
     /// The tickets, where early data is asked for.
     early: Option<Listening>,
-    /// The listener for relays that UDP does not get through to; on the same port.
+    /// The listener on the same port for relays whose UDP does not get through.
     tls: tokio::sync::Mutex<Option<Listener>>,
     /// The code points, by class and relay, of the destinations.
     marks: quic::Marks,
@@ -65,15 +67,15 @@ pub struct Hub {
     local: Method,
     security: Security,
     config: EndConfig,
-    /// Agents to listen for once per other relay, where their method has `{name}` in it.
+    /// Agents whose method contains `{name}`: each has one listener per other relay.
     listen_each: Vec<(String, Method)>,
     ends: Mutex<BTreeMap<SessionId, Served>>,
-    /// Held while a session is made: of two relays of one name that come at once, one takes the
+    /// Held while a session is made. If two relays of one name connect at once, one takes the
     /// other's place.
     making: tokio::sync::Mutex<()>,
-    /// The map that each relay last had, by name: one that is restarted gets it again.
+    /// The last map of each relay, by name. A restarted relay gets its map again.
     maps: Mutex<BTreeMap<String, Arc<PolicyMap>>>,
-    /// Datagrams of agents that came while there was not exactly one relay.
+    /// Agents' datagrams received while there was not exactly one relay.
     datagrams_dropped: AtomicU64,
     /// Relays that take each other's place.
     rivals: Mutex<Rivals>,
@@ -83,7 +85,7 @@ pub struct Hub {
     /// Handshakes refused by QUIC and after TLS, and those of the TLS listener.
     refusals: Arc<Refusals>,
     tls_refusals: Option<Arc<Refusals>>,
-    /// Channels of relays that are forgotten.
+    /// Channels of forgotten relays.
     finished: Mutex<Vec<(String, ChannelStatus)>>,
 }
 
@@ -95,7 +97,7 @@ struct TurnCounts {
     crowded: AtomicU64,
 }
 
-/// Handshakes by QUIC since the start.
+/// Counters of the QUIC handshakes since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnStatus {
     /// Handshakes that had their turn, whatever their result.
@@ -104,7 +106,7 @@ pub struct TurnStatus {
     pub told_to_wait: u64,
     /// Ignored, because no turn came before they were given up.
     pub too_late: u64,
-    /// Ignored, because too many of their network waited, and they for the longest.
+    /// Ignored, because too many from their network waited, and these had waited longest.
     pub crowded: u64,
 }
 
@@ -114,10 +116,10 @@ struct ExpectedRelay {
     joined: mpsc::Sender<Joined>,
 }
 
-/// Ports of the system's choice that are tried, until TCP has the same one free.
+/// Maximum number of ports chosen by the system that are tried, until one is free for TCP too.
 const PORT_TRIES: u32 = 8;
 
-/// A session, and the listeners that are its own.
+/// A session and its own listeners.
 struct Served {
     end: Arc<End>,
     listeners: JoinSet<()>,
@@ -192,7 +194,7 @@ impl Hub {
         }))
     }
 
-    /// The method with the port that was given out.
+    /// Returns the method with the assigned port.
     pub fn local(&self) -> &Method {
         &self.local
     }
@@ -200,7 +202,7 @@ impl Hub {
     /// Serves other relays for as long as it is polled.
     pub async fn run(self: &Arc<Self>) {
         let mut tasks = JoinSet::new();
-        // When addresses began to be asked for proof.
+        // The time when the hub began to ask addresses for proof.
         let mut told = None;
         let hub = self.clone();
         tasks.spawn(async move { hub.run_tls().await });
@@ -209,8 +211,8 @@ impl Hub {
                 incoming = self.endpoint.accept() => {
                     let Some(incoming) = incoming else { return };
                     let network = Network::of(incoming.remote_address().ip());
-                    // Who was told may have said its first flight again meanwhile: a turn for that
-                    // would come to nothing.
+                    // A relay that was asked may have resent its first flight meanwhile: a turn for
+                    // that copy would be wasted.
                     let is_told = told.is_some_and(|told: Instant| told.elapsed() < TOLD_FOR);
                     let is_busy = is_told || self.turns.is_busy(network);
                     if is_busy && !incoming.remote_address_validated() && incoming.may_retry() {
@@ -242,7 +244,7 @@ impl Hub {
         self.refusals.count(refusal);
         let peer = incoming.remote_address();
         tracing::info!(%peer, "ignored: no turn for its handshake in time");
-        // Who still wants to come sends it again.
+        // A relay that still wants to connect sends its handshake again.
         incoming.ignore();
     }
 
@@ -276,7 +278,7 @@ impl Hub {
         }
     }
 
-    /// The end of the relay called `name`, or the only one there is.
+    /// Returns the end of the relay called `name`; without a name, the only end there is.
     pub fn end(&self, name: Option<&str>) -> Option<Arc<End>> {
         let ends = self.lock();
         let mut fitting = ends
@@ -300,7 +302,7 @@ impl Hub {
             .collect()
     }
 
-    /// A datagram of an agent has come, and [`Hub::end`] says that it is for nobody.
+    /// Counts an agent's datagram for which [`Hub::end`] found no end.
     pub fn drop_datagram(&self) {
         self.datagrams_dropped.fetch_add(1, Ordering::Relaxed);
     }
@@ -315,7 +317,7 @@ impl Hub {
         }
     }
 
-    /// Handshakes of relays that were refused, by QUIC and by TLS.
+    /// Returns the refused handshakes of relays, by QUIC and by TLS.
     pub fn refused(&self) -> BTreeMap<Refusal, u64> {
         let mut refused = self.refusals.all();
         for (reason, count) in self.tls_refusals.iter().flat_map(|refusals| refusals.all()) {
@@ -328,12 +330,13 @@ impl Hub {
         self.datagrams_dropped.load(Ordering::Relaxed)
     }
 
-    /// Early data that was for no session that is here; `None` where none is taken.
+    /// Returns the counters of early data for sessions unknown here; `None` where no early data is
+    /// accepted.
     pub fn strays(&self) -> Option<StrayStatus> {
         self.early.as_ref().map(Listening::strays)
     }
 
-    /// The counters of relays that came while another connection of their name was up.
+    /// Returns the counters of relays that connected while another connection of their name was up.
     pub fn rivals(&self) -> RivalCounters {
         let rivals = self.rivals.lock();
         rivals.unwrap_or_else(PoisonError::into_inner).counters()
@@ -358,7 +361,7 @@ impl Hub {
             .for_each(|served| served.end.close(reason));
     }
 
-    /// Keeps the remaining reports of an end that is forgotten.
+    /// Keeps the remaining reports of a forgotten end.
     fn bury(&self, end: &Arc<End>) {
         if let Some(map) = end.policy_map() {
             let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -376,7 +379,8 @@ impl Hub {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shakes hands and finds the session. `None` when the connection has joined another.
+    /// Completes the handshake and finds the session. Returns `None` if the connection has joined a
+    /// session that awaits it.
     async fn greet(
         &self,
         incoming: quinn::Incoming,
@@ -428,12 +432,12 @@ impl Hub {
         let (joined, mut joins) = mpsc::channel(CARRIERS_MAX);
         if end.is_scheduled() {
             let mut awaited = self.lock_awaited();
-            // Who gave up waiting has left an entry.
+            // Sessions that gave up waiting have left an entry.
             awaited.retain(|_, other| !other.joined.is_closed());
             awaited.insert(peer.session, ExpectedRelay { name, joined });
         }
         send.write_all(&Control::Settings(ours).encode()).await?;
-        // The further ones need a turn too.
+        // The further connections need a turn too.
         drop(turn);
         let further = timeout(HANDSHAKE_TIMEOUT, await_joins(&carriers, &mut joins)).await;
         let further = further
@@ -489,7 +493,7 @@ impl Hub {
         tokio::spawn(async move {
             ends.closed().await;
             marks.forget(address);
-            // It may have changed.
+            // The address may have changed.
             marks.forget(ends.remote_address());
         });
     }
@@ -498,7 +502,7 @@ impl Hub {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session that `peer` speaks of, if it is that relay's and is to go on.
+    /// Returns the session that `peer` names, if it belongs to that relay and is to continue.
     fn known(&self, name: &str, peer: &Settings) -> Option<Arc<End>> {
         let ends = self.lock();
         let end = &ends.get(&peer.session)?.end;
@@ -506,15 +510,16 @@ impl Hub {
         is_meant.then(|| end.clone())
     }
 
-    /// The same, to be taken over by a connection whose handshake is confirmed.
+    /// Returns the session that `peer` names, to be taken over by a connection whose handshake is
+    /// confirmed.
     fn find(&self, name: &str, peer: &Settings) -> Option<Arc<End>> {
         let end = self.known(name, peer)?;
-        // The other relay would not come again if the old connection were of any use.
+        // The other relay would not connect again if the old connection were of any use.
         end.break_link();
         Some(end)
     }
 
-    /// A fresh session of the relay at `from`. A relay has one: what is left of another is closed.
+    /// Makes a new session for the relay at `from`. A relay has only one, so any other is closed.
     async fn make(&self, name: &str, from: &str, id: SessionId) -> Option<Arc<End>> {
         let _making = self.making.lock().await;
         let old: Vec<SessionId> = {
@@ -588,13 +593,13 @@ impl Hub {
         let error = link::run_judged(&end, greeted, &self.security, PeerSide::Client).await;
         tracing::warn!(relay = name, "disconnected: {error}");
         let connects = end.connects.load(Ordering::Relaxed);
-        // A session of who is revoked is not to be gone on with.
+        // The session of a relay whose certificate is revoked must not continue.
         let is_revoked = matches!(error, LinkError::Revoked);
         let was_stopped = is_revoked || link::farewell(&connection).await == Farewell::Stopped;
         self.await_return(end, connects, was_stopped).await;
     }
 
-    /// Serves relays that come by TLS for as long as it is polled.
+    /// Serves relays that connect by TLS, for as long as it is polled.
     async fn run_tls(self: &Arc<Self>) {
         let mut listener = self.tls.lock().await;
         let Some(listener) = listener.as_mut() else {
@@ -667,8 +672,8 @@ impl Hub {
         self.await_return(end, connects, was_stopped).await;
     }
 
-    /// Keeps the session for a while, so that it may be resumed, and then forgets it; at once if it
-    /// was stopped.
+    /// Keeps the session for a while, so that it may be resumed, and then forgets it. A stopped
+    /// session is forgotten at once.
     async fn await_return(&self, end: Arc<End>, connects: u64, was_stopped: bool) {
         let reason = if was_stopped {
             "the other relay was stopped, or its certificate is revoked"
@@ -697,7 +702,7 @@ impl Hub {
     }
 }
 
-/// One connection for each code point after the first.
+/// Waits for one connection for each code point after the first.
 async fn await_joins(
     carriers: &Carriers,
     joins: &mut mpsc::Receiver<Joined>,

@@ -1,9 +1,9 @@
 //! The relay's sockets: many local connections over one QUIC connection between two ends.
 //!
-//! [`End`] drives one [`relay::Session`]: tasks that read and write local sockets, and
-//! while there is a connection one task per lane and direction. [`switch`] dials the other relay
-//! and keeps at it; [`Hub`] accepts such connections and has an `End` for each switch. [`Direct`]
-//! is the other kind of relay: it carries each connection over another of its own.
+//! [`End`] drives one [`relay::Session`] with tasks that read and write local sockets. While there
+//! is a connection, it also runs one task per lane and direction. [`switch`] dials the other relay
+//! and redials it; [`Hub`] accepts such connections and has an `End` for each switch. [`Direct`] is
+//! the other kind of relay: it carries each connection over a separate one.
 //!
 //! The session makes all decisions, under one lock that is never held across a wait.
 
@@ -50,25 +50,26 @@ pub use hold::Holder;
 pub use hub::{Hub, TurnStatus};
 pub use switch::switch;
 
-/// A connection that is silent for this long is given up and dialled again. Short, because a
-/// false alarm costs a reconnection and nothing else: channels are resumed.
+/// Silence after which a connection is given up and dialled again. It is short because a false
+/// alarm costs only a reconnection: the channels resume.
 pub const LINK_IDLE_TIMEOUT: Duration = Duration::from_millis(1000);
 const LINK_KEEP_ALIVE: Duration = Duration::from_millis(300);
-/// The round trip time until the path is measured; a third of it is the first retransmission of a
-/// handshake.
+/// Round trip time assumed until the path is measured; a third of it is the first retransmission of
+/// a handshake.
 const LINK_INITIAL_RTT: Duration = Duration::from_millis(100);
-/// Streams of all lanes of all channels together.
+/// Maximum number of streams, for all lanes of all channels together.
 const STREAMS_MAX: u32 = 65_536;
-/// The streams that a connection is granted at first; it gets more as they are used. Quinn makes an
+/// Number of streams granted to a new connection; it gets more as they are used. Quinn makes an
 /// entry for each stream. All entries together took 5 ms and 3 MiB at either end of each handshake.
 const STREAMS_MIN: u32 = 256;
-/// The sessions bound what they hold per channel, so this only keeps one burst in flight.
+/// Sessions bound the data that they keep per channel, so this window only keeps one burst in
+/// flight.
 const LINK_WINDOW_BYTES: u32 = 16 << 20;
 
-/// Copies that have come and are not read; beyond, they are lost.
+/// Maximum size of the copies received and not yet read; beyond it, copies are lost.
 const COPIES_UNREAD_BYTES_MAX: usize = 256 << 10;
-/// Copies that wait for the congestion window. QUIC sends datagrams before streams: more copies
-/// would delay the records that they duplicate.
+/// Maximum size of the copies that wait for the congestion window. QUIC sends datagrams before
+/// streams: more copies would delay the records that they duplicate.
 const COPIES_UNSENT_BYTES_MAX: usize = 4 << 10;
 
 /// Name of the agent whose channels carry OpenFlow.
@@ -81,9 +82,10 @@ pub const OVSDB: &str = relay::OVSDB;
 pub enum Target {
     /// Dialled once per channel. `{name}` in a path is the other relay's name.
     Dial(Method),
-    /// Handed to somebody in this process.
+    /// Passed to a receiver in this process.
     Hand(mpsc::Sender<Connection>),
-    /// Sent there, from a socket for each peer of the other end; for agents that speak UDP.
+    /// A UDP address, for agents that speak UDP. Each peer of the other end has its own sending
+    /// socket.
     Datagrams(UdpMethod),
 }
 
@@ -101,70 +103,70 @@ pub struct EndConfig {
 /// The scheduling of messages over the limited link.
 #[derive(Clone, Debug, Default)]
 pub struct Scheduling {
-    /// The policy map. Without one, messages go in the order in which they come, and nothing is
-    /// shed.
+    /// The policy map. Without one, messages are sent in order of arrival, and nothing is shed.
     pub policy: Option<Arc<PolicyMap>>,
     /// Limits the sent bytes, headers included, to a rate.
     pub pace: Option<Arc<Pace>>,
-    /// Bytes per second that the path is known to carry for us: QUIC's window does not fall below
-    /// what that takes.
+    /// Rate that the path is known to carry for us, in bytes per second. QUIC's window does not
+    /// fall below the size that this rate needs.
     pub guaranteed_bytes: Option<u64>,
-    /// The experimenter's number of messages that carry policy maps where there is no QUIC; ours
-    /// if it is not given.
+    /// Experimenter number of the messages that carry policy maps where there is no QUIC; the
+    /// default is ours.
     pub experimenter: Option<u32>,
-    /// The time that messages of each kind may wait for others to leave with, where there is no
-    /// policy.
+    /// Time that messages of each kind may wait to share a packet, where there is no policy.
     pub coalescing: PerKind<Duration>,
 }
 
-/// One end in numbers.
+/// Status and counters of one end.
 #[derive(Clone, Debug)]
 pub struct EndStatus {
     /// The other relay, as its certificate names it.
     pub peer: String,
     pub address: Option<String>,
-    /// The transport of the session now: `Quic`, `Tls` where UDP does not get through, or nothing.
+    /// The present transport of the session: `Quic`, `Tls` where UDP does not get through, or
+    /// nothing.
     pub transport: Option<TransportKind>,
     pub is_up: bool,
-    /// Connections by TLS because QUIC was not answered.
+    /// Connections made by TLS because QUIC was not answered.
     pub fallbacks: u64,
     /// Handshakes with relays that this end dials, refused by either side.
     pub refused: BTreeMap<Refusal, u64>,
-    /// The method that it was dialled by, at the switch's end.
+    /// The method by which the other relay was dialled, at the switch's end.
     pub relay: Option<String>,
-    /// Times that another method led to a relay than the one before.
+    /// Times that a relay was reached by a different method than the one before.
     pub failovers: u64,
-    /// Sessions begun: the first, and those after which no relay knew the one before.
+    /// Sessions begun: the first, and each one begun because no relay knew the session before it.
     pub sessions: u64,
     /// The order of changes of the switch's state. Without QUIC it is strict.
     pub order: OrderMode,
     /// Connections after the first: resumptions and restarts of the other end.
     pub reconnects: u64,
     pub resumptions: u64,
-    /// Between the ends: one, or one for each code point, that with the control stream first.
+    /// Connections between the ends: one, or one for each code point. The first has the control
+    /// stream.
     pub connections: Vec<ConnectionStatus>,
     pub channels: Vec<ChannelStatus>,
-    /// Channels that are gone.
+    /// Number of closed channels.
     pub closed: u64,
     /// The queues, where there is a policy map.
     pub line: Option<LineStatus>,
-    /// The policy map that it shares with the other end.
+    /// The policy map shared with the other end.
     pub policy: Option<PolicyStatus>,
     pub windows: WindowCounters,
     pub copies: CopyStatus,
     pub datagrams: DatagramStatus,
     pub early: EarlyStatus,
-    /// Messages about policy maps that were wrong, unknown or not theirs to send.
+    /// Messages about policy maps that were wrong, unknown, or not the sender's to send.
     pub policy_faults: u64,
-    /// Channels that were closed because a switch said that it is another datapath than its relay's
+    /// Channels closed because a switch reported a datapath other than the one that its relay's
     /// certificate names.
     pub datapaths_refused: u64,
 }
 
-/// One QUIC connection between two ends in numbers.
+/// Counters of one QUIC connection between two ends.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionStatus {
-    /// The code point that this end marks the connection with, where it schedules.
+    /// The code point with which this end marks the connection, where it schedules.
     pub code_point: u8,
     pub rtt: Duration,
     pub lost_packets: u64,
@@ -182,7 +184,7 @@ impl EndStatus {
     }
 }
 
-/// Bytes that nobody can guess, such as the id of a session.
+/// Returns bytes that nobody can guess, for example for a session id.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let provider = net::tls::provider();
@@ -194,8 +196,8 @@ pub fn random<const N: usize>() -> [u8; N] {
 }
 
 impl Scheduling {
-    /// A listener whose socket suits what is sent over it, and marks it with `dscp` where it is
-    /// scheduled.
+    /// Makes a listener whose socket suits its traffic, and marks packets with `dscp` where
+    /// messages are scheduled.
     fn listening(
         &self,
         local: SocketAddr,
@@ -208,7 +210,7 @@ impl Scheduling {
         }
     }
 
-    /// The same for the dialling side.
+    /// Makes the same kind of endpoint for the dialling side.
     fn dialling(
         &self,
         local: SocketAddr,
@@ -250,7 +252,7 @@ fn transport_config(scheduling: &Scheduling) -> TransportConfig {
     config
 }
 
-/// The owner's name in a certificate, fit for a file name; `unnamed` when it has none.
+/// Returns the peer's name from its certificate, fit for a file name; `unnamed` if there is none.
 fn peer_name(connection: &quinn::Connection) -> String {
     use rustls_pki_types::CertificateDer;
     let chain = connection
@@ -261,7 +263,7 @@ fn peer_name(connection: &quinn::Connection) -> String {
     ))
 }
 
-/// The only datapath that a certificate lets its owner speak for.
+/// Returns the only datapath that the peer's certificate lets it speak for.
 fn peer_datapath(connection: &quinn::Connection) -> Option<DatapathId> {
     let chain = early::chain_of(connection);
     net::tls::peer_identity(Some(&chain)).datapath_id

@@ -1,7 +1,7 @@
-//! The link between two ends: the connection with the control stream, those that joined it, and a
-//! task per lane and direction.
+//! The link between two ends: the connection with the control stream, the connections that joined
+//! it, and a task per lane and direction.
 //!
-//! An error here ends the connection and nothing else; the session resumes on the next one.
+//! An error here ends only the connection; the session resumes on the next one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,27 +27,28 @@ use super::{STREAMS_MAX, STREAMS_MIN};
 use net::quic;
 use net::tls::{PeerSide, Security};
 
-/// The first message of either end must come within this.
+/// Time limit for the first message of either end.
 pub(super) const SETTINGS_TIMEOUT: Duration = Duration::from_secs(3);
-/// Deliveries are reported together for this long, unless the sender may be waiting for them: until
-/// then it keeps what it has sent, within its window.
+/// Time for which deliveries are collected into one report, unless the sender may be waiting for
+/// it. Until the report, the sender keeps the sent messages, within its window.
 const REPORT_DELAY: Duration = Duration::from_secs(1);
 /// The age at which a report goes with the next message, whose packet is sent anyway.
 const REPORT_RIDES_AFTER: Duration = Duration::from_millis(500);
-/// Where messages are scheduled a flow keeps its lane until the last message is reported.
+/// The delay where messages are scheduled: there, a flow keeps its lane until the last message is
+/// reported.
 const SCHEDULED_REPORT_DELAY: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 64 * 1024;
 const READ_CHUNKS: usize = 16;
 const SEND_BYTES: usize = 16 * 1024;
 const CONTROL_PRIORITY: i32 = i32::MAX;
 
-/// A connection whose settings have been exchanged, with those that have joined it.
+/// A connection whose settings have been exchanged, with the connections that have joined it.
 pub(super) struct Greeted {
     pub connection: quinn::Connection,
     pub marks: quic::Marks,
     /// One for each code point of `carriers` after the first.
     pub further: Vec<Joined>,
-    /// More of them, for as long as the connection lasts.
+    /// Receives later ones, for as long as the connection lasts.
     pub joins: mpsc::Receiver<Joined>,
     pub carriers: Carriers,
     pub send: SendStream,
@@ -60,7 +61,7 @@ pub(super) struct Greeted {
     pub said: Option<BTreeSet<ChannelId>>,
 }
 
-/// Deliveries are reported so long after the first of them.
+/// Returns the time from the first delivery to the report.
 pub(super) fn report_delay(end: &End) -> Duration {
     match end.is_scheduled() {
         true => SCHEDULED_REPORT_DELAY,
@@ -68,23 +69,24 @@ pub(super) fn report_delay(end: &End) -> Duration {
     }
 }
 
-/// The code a relay closes with that will not come back to this session.
+/// Close code of a relay that will not return to this session.
 pub(super) const STOPPED: u32 = 3;
-/// The code a relay closes with because another one came under the same name.
+/// Close code of a relay that closes because another one connected under the same name.
 pub(super) const REPLACED: u32 = 4;
 
-/// The other relay's words as it closed a connection.
+/// The other relay's reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Farewell {
-    /// Nothing: the session may go on.
+    /// None given: the session may continue.
     None,
-    /// It will not come back to this session.
+    /// The other relay will not return to this session.
     Stopped,
-    /// Another relay has this one's name, and its place.
+    /// Another relay has this one's name, and has taken its place.
     Replaced,
 }
 
-/// The farewell of a connection that has ended. Its streams may end a moment before it.
+/// Returns the farewell of a connection that has ended. Its streams may end a moment before the
+/// connection.
 pub(super) async fn farewell(connection: &quinn::Connection) -> Farewell {
     let closed = tokio::time::timeout(Duration::from_millis(100), connection.closed()).await;
     let Ok(quinn::ConnectionError::ApplicationClosed(closed)) = closed else {
@@ -105,7 +107,7 @@ pub(super) enum LinkError {
     Wire(WireError),
     /// The other relay's certificate was revoked meanwhile.
     Revoked,
-    /// The hub has as many relays as it serves.
+    /// The hub already serves its maximum number of relays.
     Full,
 }
 
@@ -145,7 +147,8 @@ impl From<WireError> for LinkError {
     }
 }
 
-/// Carries the session as [`run`] does, until the certificate of the other relay is revoked too.
+/// Carries the session as [`run`] does, but also stops when the other relay's certificate is
+/// revoked.
 pub(super) async fn run_judged(
     end: &Arc<End>,
     greeted: Greeted,
@@ -186,7 +189,7 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
         resumed,
         said,
     } = greeted;
-    // What the other end said of a session that is not known here.
+    // Whether the other end's early messages are about a session that is not known here.
     let is_void = peer.early && !resumed;
     let generation = end.connects.fetch_add(1, Ordering::Relaxed);
     end.resumptions.fetch_add(resumed.into(), Ordering::Relaxed);
@@ -243,7 +246,7 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
                         Err(error) => break error,
                     },
                     Some(done) = tasks.join_next() => match done {
-                        // A connection that nothing needs any more.
+                        // The connection is no longer needed.
                         Ok(Ok(())) => {}
                         Ok(Err(error)) => break error,
                         Err(panic) => break LinkError::Stream(panic.to_string()),
@@ -267,7 +270,7 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
     error
 }
 
-/// The error of a task that ends with the connection alone.
+/// Returns the error of a task that ends only with the connection.
 async fn fails(task: impl Future<Output = LinkError>) -> Result<(), LinkError> {
     Err(task.await)
 }
@@ -298,7 +301,7 @@ async fn read_more(recv: &mut RecvStream, buf: &mut BytesMut) -> Result<(), Link
     Ok(())
 }
 
-/// `is_void`: nothing counts before the end of the resumption.
+/// Reads the control stream. If `is_void`, ignores messages up to the end of the resumption.
 async fn read_control(
     end: Arc<End>,
     mut recv: RecvStream,
@@ -345,7 +348,7 @@ async fn write_control(end: Arc<End>, mut send: SendStream) -> LinkError {
         }
         report_at = match report_at {
             _ if !has_report => None,
-            // Reported since, and more has come meanwhile.
+            // That report was sent, and more deliveries have followed.
             Some(_) if due => Some(time::Instant::now() + delay),
             None => Some(time::Instant::now() + delay),
             set => set,
@@ -367,7 +370,7 @@ async fn write_control(end: Arc<End>, mut send: SendStream) -> LinkError {
     }
 }
 
-/// Reads the lanes that come over `connection` until it ends.
+/// Reads the lanes that arrive over `connection`, until the connection ends.
 async fn accept_lanes(lanes: Lanes, connection: quinn::Connection) -> LinkError {
     let never = std::future::pending();
     match read_lanes(lanes, &connection, never).await {
@@ -376,7 +379,7 @@ async fn accept_lanes(lanes: Lanes, connection: quinn::Connection) -> LinkError 
     }
 }
 
-/// Reads the lanes that come over `connection`, until all that came before `is_last` are read.
+/// Reads the lanes that arrive over `connection`, until all that arrived before `is_last` are read.
 pub(super) async fn read_lanes(
     lanes: Lanes,
     connection: &quinn::Connection,
@@ -397,7 +400,7 @@ pub(super) async fn read_lanes(
                         connection.set_max_concurrent_uni_streams(granted.into());
                     }
                 }
-                // The other end may close it as soon as nothing is under way.
+                // The other end may close the connection as soon as nothing is in flight.
                 Err(_) if is_over => break,
                 Err(error) => return Err(error.into()),
             },
@@ -451,9 +454,10 @@ async fn receive_lane(lanes: Lanes, mut recv: RecvStream) -> Result<(), LinkErro
     let mut chunks: [Bytes; READ_CHUNKS] = Default::default();
     loop {
         lanes.with(|session| session.handle_lane(channel, lane, &mut buf))??;
-        // All that is there: each packet brings a chunk, and each time takes the session's lock.
+        // Read all chunks that are there: each packet brings one, and each read takes the session's
+        // lock.
         let Some(count) = recv.read_chunks(&mut chunks).await? else {
-            // The lane may go on over another connection.
+            // The lane may continue over another connection.
             lanes.end.opened.notify_waiters();
             return Ok(());
         };
@@ -464,11 +468,11 @@ async fn receive_lane(lanes: Lanes, mut recv: RecvStream) -> Result<(), LinkErro
     }
 }
 
-/// Sends what the lane has for as long as it is on this connection.
+/// Sends the lane's records for as long as it is on this connection.
 pub(super) async fn send_lane(lanes: Lanes, seat: Seat) {
     let (channel, lane) = (seat.channel, seat.lane);
-    // Any error is the connection's, which `run` learns of by itself, or a stream that the other
-    // end stopped because its channel is gone.
+    // An error means that the connection failed, which `run` notices by itself, or that the other
+    // end stopped the stream because its channel is closed.
     let sent = async {
         let mut send = seat.connection.open_uni().await?;
         let begin = lanes.seated(&seat, |session| {
@@ -491,7 +495,7 @@ pub(super) async fn send_lane(lanes: Lanes, seat: Seat) {
             .encode(),
         )
         .await?;
-        // What a lane is given is no longer scheduled.
+        // Records given to a lane are no longer scheduled.
         let bytes_max = if lanes.end.is_scheduled() {
             1
         } else {
@@ -508,7 +512,8 @@ pub(super) async fn send_lane(lanes: Lanes, seat: Seat) {
                 seat.wake.notified().await;
                 continue;
             }
-            // First, so that the connection finds both when it has its turn.
+            // Notify first, so that the connection finds both the report and the records when it
+            // has its turn.
             lanes.end.rides.notify_waiters();
             send.write_all_chunks(&mut chunks).await?;
             if let Some(copier) = &lanes.end.copier {
@@ -526,14 +531,14 @@ pub(super) async fn send_lane(lanes: Lanes, seat: Seat) {
     }
 }
 
-/// Strict between levels: echo, then state, packets by their queues, requests and replies, other
-/// agents.
+/// Returns the priority of a stream. Levels are strict: echo, then state, packets by their queues,
+/// requests and replies, other agents.
 pub(super) fn priority(lane: Lane, kind: Kind, flow_lanes: u16) -> i32 {
     const LEVEL: i32 = QUEUES_MAX as i32;
     match kind {
         Kind::Echo => 3 * LEVEL,
         Kind::State => 2 * LEVEL,
-        // Those that are no flow's have the first lane.
+        // Packets of no flow have the first lane.
         Kind::Packet => 2 * LEVEL - 1 - queue_of_lane(lane, flow_lanes) as i32,
         Kind::Exchange => 0,
         Kind::Other => -1,

@@ -11,8 +11,8 @@ use super::end::{End, Local};
 use net::transport::{Reader, Ticket, Writer};
 
 /// The smallest read. Messages that were read together share a buffer, which is kept until the
-/// other end has delivered them all. A buffer of the greatest size for each short message would be
-/// most of the memory of a relay with many switches.
+/// other end has delivered them all. With a buffer of the greatest size for each short message,
+/// buffers would take most of the memory of a relay with many switches.
 const READ_BYTES_MIN: usize = 2 * 1024;
 const READ_BYTES_MAX: usize = 64 * 1024;
 const WRITE_BYTES: usize = 64 * 1024;

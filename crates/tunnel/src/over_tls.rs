@@ -2,8 +2,8 @@
 //! session in it.
 //!
 //! Frames of `kind (1 byte), length (4), body` carry whole control messages and whole records. No
-//! frame waits for credit: a session admits no more than its window, and its other end takes
-//! everything. A packet that TCP loses delays every lane, which QUIC avoids.
+//! frame waits for credit: a session admits no more than its window, and its other end accepts
+//! everything. A lost TCP packet delays every lane, which QUIC avoids.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -25,9 +25,9 @@ use net::transport::{Connection, Reader, Writer};
 const CONTROL: u8 = 0;
 /// A lane's header, then records from its place on.
 const LANE: u8 = 1;
-/// Nothing: that the sender is there.
+/// An empty frame: the sender is alive.
 const ALIVE: u8 = 2;
-/// The sender will not come back to this session.
+/// The sender will not return to this session.
 const STOPPED: u8 = 3;
 /// A datagram of an agent.
 const DATAGRAM: u8 = 4;
@@ -39,7 +39,7 @@ const FRAME_BYTES_MAX: usize = 256 << 10;
 const BATCH_BYTES: usize = 16 << 10;
 const READ_BYTES: usize = 64 << 10;
 
-/// The connection there is now, as the session's events reach it.
+/// The present connection, as the session's events reach it.
 pub(super) struct LiveTls {
     pub address: String,
     wants: Arc<Wants>,
@@ -64,7 +64,7 @@ impl LiveTls {
         self.wants.wake.notify_one();
     }
 
-    /// There are datagrams to send.
+    /// Wakes the connection's task to send datagrams.
     pub fn wake(&self) {
         self.wants.wake.notify_one();
     }
@@ -92,11 +92,11 @@ pub(super) struct GreetedTls {
 /// The end of a connection.
 pub(super) enum Ended {
     Broken(LinkError),
-    /// The other relay will not come back.
+    /// The other relay will not return.
     Stopped,
 }
 
-/// Sends the first message, which is by itself.
+/// Sends the first message, by itself.
 pub(super) async fn say(connection: &mut Connection, settings: &Settings) -> Result<(), LinkError> {
     let mut out = BytesMut::new();
     put(
@@ -219,7 +219,7 @@ async fn write(end: &Arc<End>, wants: &Wants, mut writer: Writer) -> Ended {
     }
 }
 
-/// About [`BATCH_BYTES`] of datagrams and of what lanes have, behind what there is in `out`.
+/// Appends about [`BATCH_BYTES`] of datagrams and lane records to `out`.
 fn take_lanes(end: &End, session: &mut Session, wants: &Wants, out: &mut BytesMut) {
     let flow_lanes = end.config.session.flow_lanes;
     let mut lanes = wants.lanes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -238,7 +238,7 @@ fn take_lanes(end: &End, session: &mut Session, wants: &Wants, out: &mut BytesMu
         };
         let first = session.lane_position(channel, lane);
         let chunks = session.poll_lane(channel, lane, BATCH_BYTES - out.len());
-        // TCP loses nothing that a copy would stand in for.
+        // TCP loses nothing, so copies are not needed.
         let _ = session.take_copies();
         let Some(chunks) = chunks.filter(|chunks| !chunks.is_empty()) else {
             continue;
@@ -254,7 +254,8 @@ fn take_lanes(end: &End, session: &mut Session, wants: &Wants, out: &mut BytesMu
             .map(|p| &p[..])
             .collect();
         put(out, LANE, &parts);
-        // Asked again even if that was all, so that the session knows that it is taken.
+        // Ask the lane again even if that was all, so that the session knows that the records are
+        // taken.
         lanes.insert((urgency, channel, lane));
     }
     wants.wake.notify_one();
@@ -310,7 +311,7 @@ fn handle(end: &Arc<End>, kind: u8, body: Bytes) -> Result<(), WireError> {
             })?;
         }
         DATAGRAM => end.take_datagram(body.split().freeze())?,
-        // A later version may have more.
+        // A later version may have more kinds.
         _ => body.clear(),
     }
     if body.is_empty() {

@@ -1,13 +1,13 @@
 //! Keeps a connection when the addresses below it change.
 //!
 //! QUIC knows a connection by its id. Datagrams from another address still belong to it, once the
-//! other end has answered there (RFC 9000, 9). The dialling end has a socket without an address of
-//! its own, so the kernel sends from any address that this machine has, and something is sent every
-//! [`LINK_KEEP_ALIVE`](super::LINK_KEEP_ALIVE). It does not take another socket: quinn-proto
-//! 0.11.19 names an id for the new path even when the connection is already gone, and the endpoint
-//! panics. If a firewall on the path has forgotten the port, the path is therefore found dead like
-//! any other, and the session goes on by another connection. The listening end gives the code point
-//! of the old address to the new one.
+//! other end has answered there (RFC 9000, 9). The dialling end's socket is not bound to an
+//! address, so the kernel sends from any address that this machine has. A packet is sent every
+//! [`LINK_KEEP_ALIVE`](super::LINK_KEEP_ALIVE). The dialling end does not open another socket:
+//! quinn-proto 0.11.19 names an id for the new path even when the connection is already closed, and
+//! the endpoint panics. If a firewall on the path has forgotten the port, the path is therefore
+//! found dead like any other, and the session continues over another connection. The listening end
+//! gives the code point of the old address to the new one.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,10 +17,10 @@ use tokio::time;
 
 use net::quic::Marks;
 
-/// The interval between two looks.
+/// The interval between two checks of the address.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// An address of this machine that is not chosen yet, of the same family as `to`.
+/// Returns the unspecified address of the same family as `to`.
 pub(super) fn any_address(to: SocketAddr) -> SocketAddr {
     match to {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

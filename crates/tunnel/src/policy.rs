@@ -1,5 +1,5 @@
-//! Policy maps on their way between two relays: who waits for the outcome, and what a hub keeps of
-//! relays that come and go.
+//! The exchange of policy maps between two relays: who waits for the outcome, and what a hub keeps
+//! for relays that come and go.
 
 use std::sync::Arc;
 
@@ -14,13 +14,14 @@ impl End {
     /// Gives both ends another policy map, or neither.
     ///
     /// # Errors
-    /// Every problem of the map, here or at the other end, or the reason why it did not get there.
+    /// Every problem of the map, here or at the other end, or the reason why it did not reach that
+    /// end.
     pub async fn push_policy(self: &Arc<Self>, text: &str) -> Result<MapDigest, String> {
         self.change_policy(|session| session.push_policy(text))
             .await
     }
 
-    /// Pushes a map like [`End::push_policy`]; while there is no connection the map is in use here
+    /// Pushes a map like [`End::push_policy`]. While there is no connection, this end uses the map
     /// at once.
     ///
     /// # Errors
@@ -30,12 +31,12 @@ impl End {
             .await
     }
 
-    /// The map in use and every one after it, where messages are scheduled.
+    /// Returns the map in use and every later one, where messages are scheduled.
     pub fn committed(&self) -> Option<watch::Receiver<Arc<PolicyMap>>> {
         self.committed.as_ref().map(watch::Sender::subscribe)
     }
 
-    /// Announces another map, if there is one.
+    /// Announces a newer map, if there is one.
     pub(super) fn note_policy(&self, session: &Session) {
         let (Some(committed), Some(map)) = (&self.committed, session.policy_map()) else {
             return;

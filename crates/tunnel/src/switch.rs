@@ -1,4 +1,4 @@
-//! The end next to the switches: it dials the other relay, and dials again.
+//! The end next to the switches: dials the other relay, and redials it.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,32 +25,31 @@ use net::quic;
 use net::tls::{PeerSide, Security};
 use net::transport::{self, Refusal, TransportError, resolve};
 
-/// A connection that held for [`BACKOFF_MAX`] is dialled again within this: at once, and not by all
-/// relays in the same moment.
+/// Maximum delay before redialling after a connection that lasted [`BACKOFF_MAX`]: at once, but not
+/// by all relays in the same moment.
 const SPREAD: Duration = Duration::from_millis(20);
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// One attempt a second at most: the price is a packet, the gain that a relay which comes back is
-/// found at once.
+/// At most one attempt a second. It costs one packet, and a relay that comes back is found at once.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Two relays of one name take turns so long in the end.
+/// The longest turn of two relays that take turns under one name.
 const RIVALRY_MAX: Duration = Duration::from_secs(60);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// The time until the first answer to a handshake: the longest silence of a connection.
+/// Time limit for the first answer to a handshake: the longest silence of a connection.
 const ANSWER_TIMEOUT: Duration = LINK_IDLE_TIMEOUT;
-/// For the rest of it, from there on: the relay may be answering 1,000 others first. Trying again
-/// sooner would put this one at the end of that queue.
+/// Time limit for the rest of a handshake, from its first answer on: the relay may be answering
+/// 1,000 others first. Trying again sooner would put this one at the end of that queue.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time that one relay has before the next one in order is dialled too: more than a round trip,
 /// and too short for anybody to notice.
 const HEAD_START: Duration = Duration::from_millis(250);
 /// One unanswered handshake may be the other relay's restart, or a busy machine.
 const UNANSWERED_MAX: u32 = 2;
-/// While TLS carries the session, UDP is tried again so often.
+/// Interval between attempts by UDP while TLS carries the session.
 const UDP_RETRY: Duration = Duration::from_secs(30);
 
-/// Keeps `end` connected to the first relay of `methods`, `quic:` ones in order of preference, that
-/// answers, for as long as it is polled. Another is dialled when that one is gone, and an earlier
-/// one no sooner. Returns only when that can never work.
+/// Keeps `end` connected to the first relay of `methods` that answers, for as long as it is polled.
+/// The methods are `quic:` ones in order of preference. Another relay, even an earlier one, is
+/// dialled only when the present one is lost. Returns only when this can never work.
 ///
 /// Another address of the same relay resumes the session. Another relay begins a new one.
 pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> TransportError {
@@ -124,7 +123,7 @@ pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> 
 /// The pauses between attempts to dial.
 struct Pauses {
     backoff: Duration,
-    /// The pause after another relay of the same name has come.
+    /// The pause after another relay of the same name has connected.
     rivalry: Duration,
 }
 
@@ -138,7 +137,7 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// Forgets what went wrong before a connection that held for so long.
+    /// Forgets earlier failures if a connection lasted long enough.
     fn note_held(&mut self, held: Duration) {
         if held >= BACKOFF_MAX {
             self.backoff = BACKOFF_MIN;
@@ -149,7 +148,7 @@ impl Pauses {
         }
     }
 
-    /// The pause after a connection that held for so long.
+    /// Returns the pause after a connection, from how long it lasted and how it ended.
     fn after(&mut self, held: Duration, farewell: Farewell, now: Instant) -> Duration {
         self.note_held(held);
         if farewell == Farewell::Replaced {
@@ -193,7 +192,7 @@ fn count_refused(end: &End, failures: &[(usize, DialError)]) {
     }
 }
 
-/// Says why relays could not be dialled, once for each reason: they are tried every second.
+/// Logs why relays could not be dialled, once for each reason: they are tried every second.
 fn tell(methods: &[Method], told: &mut BTreeMap<usize, String>, failures: Vec<(usize, DialError)>) {
     for (relay, error) in failures {
         if matches!(error, DialError::Unanswered) {
@@ -207,7 +206,7 @@ fn tell(methods: &[Method], told: &mut BTreeMap<usize, String>, failures: Vec<(u
     }
 }
 
-/// The relay that there was last.
+/// The relay of the last connection.
 #[derive(Clone, Copy, Default)]
 struct LastRelay {
     relay: Option<usize>,
@@ -234,9 +233,9 @@ impl LastRelay {
 enum DialError {
     /// No answer came.
     Unanswered,
-    /// Something came back, and no more in time.
+    /// The relay answered, but did not finish in time.
     Unfinished,
-    /// This side or the other one does not take the other's certificate or protocol.
+    /// One side does not accept the other's certificate or protocol.
     Refused(Refusal, String),
     Failed(String),
 }
@@ -251,7 +250,7 @@ impl std::fmt::Display for DialError {
     }
 }
 
-/// The result of `shaking`, while it can still succeed.
+/// Waits for `shaking` for as long as it can still succeed.
 async fn in_time<T>(
     shaking: impl Future<Output = Result<T, quinn::ConnectionError>>,
     heard: &quic::Heard,
@@ -263,7 +262,7 @@ async fn in_time<T>(
     }
     match done {
         Ok(Ok(shaken)) => Ok(shaken),
-        // The connection's own idle timeout comes first where this machine stalls meanwhile.
+        // The connection's own idle timeout fires first if this machine stalls meanwhile.
         Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => Err(lost(&error)),
         _ if heard.anything() => Err(DialError::Unfinished),
         _ => Err(DialError::Unanswered),
@@ -274,7 +273,7 @@ async fn in_time<T>(
 struct Dialled {
     relay: usize,
     greeted: Greeted,
-    /// Further connections of the session go here.
+    /// Further connections of the session are sent here.
     joins: mpsc::Sender<Joined>,
 }
 
@@ -282,7 +281,7 @@ struct Dialled {
 struct SessionConnection {
     connection: quinn::Connection,
     marks: quic::Marks,
-    /// The early data that the other end took.
+    /// The early data that the other end accepted.
     said: Option<Said>,
 }
 
@@ -296,7 +295,7 @@ struct Target {
     name: String,
 }
 
-/// Dials other relays for one session, again and again.
+/// Dials other relays for one session, repeatedly.
 struct Dialler<'a> {
     end: &'a Arc<End>,
     methods: &'a [Method],
@@ -334,7 +333,8 @@ impl<'a> Dialler<'a> {
         let config = quic::client_config(security, &[quic::ALPN_RELAY]);
         let mut config = config.ok_or_else(|| TransportError::no_credentials(&methods[0]))?;
         let mut transport = transport_config(&end.config.scheduling);
-        // The listener's holds as soon as it has said so; until then it may have no time for us.
+        // The listener's idle timeout applies as soon as we have received it; until then the
+        // listener may have no time for us.
         let until_then = IdleTimeout::try_from(ANSWER_TIMEOUT + TURN_TIMEOUT);
         transport.max_idle_timeout(Some(until_then.expect("fits a QUIC variable integer")));
         let transport = Arc::new(transport);
@@ -349,8 +349,8 @@ impl<'a> Dialler<'a> {
         })
     }
 
-    /// The first relay in `order` that takes the session, with all connections that the session is
-    /// to have; or why each does not.
+    /// Returns the first relay in `order` that accepts the session, with all connections that the
+    /// session needs; or why each relay failed.
     async fn dial(&self, order: &[usize]) -> Result<Dialled, Vec<(usize, DialError)>> {
         let mut order = order.to_vec();
         let mut failures = Vec::new();
@@ -373,8 +373,8 @@ impl<'a> Dialler<'a> {
         Err(failures)
     }
 
-    /// The first relay that shakes hands. Each is dialled a little later than the one before it, or
-    /// when that has failed.
+    /// Returns the first relay that completes a handshake. Each relay is dialled a little later
+    /// than the one before it, or when that one has failed.
     async fn connect_any(
         &self,
         order: &[usize],
@@ -429,7 +429,7 @@ impl<'a> Dialler<'a> {
         })
     }
 
-    /// One more connection of the session.
+    /// Opens one more connection of the session.
     async fn join(&self, relay: usize, dscp: u8) -> Result<Joined, DialError> {
         let SessionConnection {
             connection,
@@ -496,7 +496,7 @@ impl<'a> Dialler<'a> {
         }
     }
 
-    /// The one connection in the place of all, to the first relay that takes it.
+    /// Opens one TLS connection in place of all others, to the first relay that accepts it.
     async fn dial_tls(
         &self,
         order: &[usize],
@@ -544,7 +544,7 @@ impl<'a> Dialler<'a> {
         timeout(HANDSHAKE_TIMEOUT, greeted).await.map_err(late)?
     }
 
-    /// Carries the session by TLS until that breaks or QUIC is answered again.
+    /// Carries the session by TLS until the connection breaks or QUIC is answered again.
     async fn go_on_by_tls(&self, relay: usize, greeted: GreetedTls) -> LastRelay {
         self.note(
             relay,
@@ -580,7 +580,7 @@ impl<'a> Dialler<'a> {
         }
     }
 
-    /// Says which relay it is now, and what that means for the switch.
+    /// Records and logs the present relay, and what a change means for the switch.
     fn note(&self, relay: usize, resumed: bool, how: &str) {
         let method = &self.methods[relay];
         let before = self.end.with_state(|state| {
@@ -601,7 +601,8 @@ impl<'a> Dialler<'a> {
         }
     }
 
-    /// While there is a connection: opens and leaves further ones as the map in use asks for.
+    /// Opens and leaves further connections as the map in use requires, while there is a
+    /// connection.
     async fn follow_map(&self, relay: usize, joins: mpsc::Sender<Joined>) -> Infallible {
         let method = &self.methods[relay];
         loop {
@@ -621,7 +622,7 @@ impl<'a> Dialler<'a> {
                         done.push(dscp);
                         tracing::info!(relay = %method, dscp, "one more connection");
                     }
-                    // What is of that class goes with the next below meanwhile.
+                    // Meanwhile, messages of that class go with the next class below.
                     Err(problem) => {
                         if !std::mem::replace(&mut was_told, true) {
                             tracing::warn!("{method}: code point {dscp}: {problem}");
@@ -639,7 +640,8 @@ fn failed(error: &dyn std::fmt::Display) -> DialError {
     DialError::Failed(error.to_string())
 }
 
-/// The failure of a connection. In TLS 1.3 a dialler hears that it is refused only afterwards.
+/// Converts the failure of a connection. In TLS 1.3, a dialler learns only afterwards that it is
+/// refused.
 fn lost(error: &quinn::ConnectionError) -> DialError {
     use quinn::ConnectionError::{ConnectionClosed, TransportError};
     let (reason, problem) = quic::refusal(error);
@@ -708,7 +710,7 @@ fn spread(now: Instant) -> Duration {
     Duration::from_nanos(now.as_nanos() % SPREAD.as_nanos() as u64)
 }
 
-/// A fifth more or less, so that many relays do not come back in step.
+/// Varies `pause` by up to a fifth, so that many relays do not reconnect in step.
 fn jittered(pause: Duration, now: Instant) -> Duration {
     let fifth = pause.as_nanos() as u64 / 5;
     pause - Duration::from_nanos(fifth) + Duration::from_nanos(now.as_nanos() % (2 * fifth).max(1))

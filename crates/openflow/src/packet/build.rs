@@ -1,4 +1,4 @@
-//! Frames of the common protocols, checksums set: what tests send and controllers answer with.
+//! Frames of the common protocols, with checksums, for tests and for answers of controllers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -44,7 +44,7 @@ impl Host {
     }
 }
 
-/// `from` asks everybody for the Ethernet address of `target`.
+/// An ARP request in which `from` asks all hosts for the Ethernet address of `target`.
 pub fn arp_request(from: Host, target: Ipv4Addr) -> Vec<u8> {
     let asked = Host {
         mac: MacAddr([0; 6]),
@@ -53,7 +53,7 @@ pub fn arp_request(from: Host, target: Ipv4Addr) -> Vec<u8> {
     arp(ArpOperation::REQUEST, from, asked, MacAddr::BROADCAST)
 }
 
-/// `from` announces its Ethernet address to `to`.
+/// An ARP reply in which `from` announces its Ethernet address to `to`.
 pub fn arp_reply(from: Host, to: Host) -> Vec<u8> {
     arp(ArpOperation::REPLY, from, to, to.mac)
 }
@@ -105,8 +105,8 @@ pub fn udp6(
     frame
 }
 
-/// `from` asks the host at `to`, and nobody else, whether it has `target`. The question comes from
-/// no IPv4 address (RFC 5227), so that the host's cache stays as it is.
+/// An ARP request in which `from` asks only the host at `to` whether it has `target`. The request
+/// has no source IPv4 address (RFC 5227), so that the host's cache does not change.
 pub fn arp_probe(from: MacAddr, to: MacAddr, target: Ipv4Addr) -> Vec<u8> {
     let asker = Host {
         mac: from,
@@ -119,16 +119,16 @@ pub fn arp_probe(from: MacAddr, to: MacAddr, target: Ipv4Addr) -> Vec<u8> {
     arp(ArpOperation::REQUEST, asker, asked, to)
 }
 
-/// `from` asks the host at `to`, and nobody else, whether it has `target`. The question comes from
-/// no IPv6 address (RFC 4861, 7.2.3), so that the host's cache stays as it is and it answers to all
-/// nodes.
+/// A neighbour solicitation in which `from` asks only the host at `to` whether it has `target`. It
+/// has no source IPv6 address (RFC 4861, 7.2.3), so that the host's cache does not change and the
+/// host answers to all nodes.
 pub fn neighbour_probe(from: MacAddr, to: MacAddr, target: Ipv6Addr) -> Vec<u8> {
     let ips = (Ipv6Addr::UNSPECIFIED, group(target));
     neighbour((NEIGHBOUR_SOLICITATION, 0), (from, to), ips, target, None)
 }
 
-/// `from`, with its Ethernet and IPv6 address, asks all hosts of its group for the Ethernet address
-/// of `target`.
+/// A neighbour solicitation in which `from` (Ethernet and IPv6 address) asks all hosts in the group
+/// of `target` for the Ethernet address of `target`.
 pub fn neighbour_solicitation(from: (MacAddr, Ipv6Addr), target: Ipv6Addr) -> Vec<u8> {
     let to = group(target);
     let (macs, ips) = ((from.0, group_mac(to)), (from.1, to));
@@ -136,14 +136,15 @@ pub fn neighbour_solicitation(from: (MacAddr, Ipv6Addr), target: Ipv6Addr) -> Ve
     neighbour((NEIGHBOUR_SOLICITATION, 0), macs, ips, target, option)
 }
 
-/// `from` announces to all nodes that its Ethernet address is that of its IPv6 address, and whether
-/// it is a router.
+/// A neighbour advertisement to all nodes in which `from` announces the Ethernet address of its
+/// IPv6 address, and whether it is a router.
 pub fn neighbour_advertisement(from: (MacAddr, Ipv6Addr), is_router: bool) -> Vec<u8> {
     let to = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     advertisement(router_flag(is_router) | OVERRIDE, from, (group_mac(to), to))
 }
 
-/// `from` answers the question of `to` for its IPv6 address, and says whether it is a router.
+/// A neighbour advertisement in which `from` answers a solicitation by `to` for the IPv6 address of
+/// `from`, and states whether it is a router.
 pub fn neighbour_answer(
     from: (MacAddr, Ipv6Addr),
     to: (MacAddr, Ipv6Addr),
@@ -153,25 +154,25 @@ pub fn neighbour_answer(
     advertisement(flags, from, to)
 }
 
-/// `from` reports its membership in `group`: an IGMPv2 or MLDv1 report.
+/// An IGMPv2 or MLDv1 report: `from` is a member of `group`.
 pub fn group_join(from: Sender, group: IpAddr) -> Vec<u8> {
     one_group(from, (IGMP2_REPORT, MLD1_REPORT), group, group)
 }
 
-/// An IGMPv1 host reports its membership in `group`.
+/// An IGMPv1 report: `from` is a member of `group`.
 pub fn group_join_igmp1(from: Sender, group: Ipv4Addr) -> Vec<u8> {
     let group = group.into();
     one_group(from, (IGMP1_REPORT, MLD1_REPORT), group, group)
 }
 
-/// `from` has left `group`: an IGMPv2 leave or MLDv1 done, to all routers.
+/// An IGMPv2 leave or MLDv1 done, to all routers: `from` has left `group`.
 pub fn group_leave(from: Sender, group: IpAddr) -> Vec<u8> {
     let routers = link_group(group, 2);
     one_group(from, (IGMP2_LEAVE, MLD1_DONE), routers, group)
 }
 
-/// An IGMPv3 or MLDv2 report of these kinds, groups and sources. All groups and sources have the
-/// family of the first group; without records it is an IGMPv3 report.
+/// An IGMPv3 or MLDv2 report of these kinds, groups and sources. All groups and sources must have
+/// the address family of the first group. Without records, the report is an IGMPv3 report.
 pub fn group_report(from: Sender, records: &[(RecordKind, IpAddr, &[IpAddr])]) -> Vec<u8> {
     let first = records.first().map(|(_, group, _)| *group);
     let is_ipv4 = first.is_none_or(|group| group.is_ipv4());
@@ -196,7 +197,7 @@ pub fn group_report(from: Sender, records: &[(RecordKind, IpAddr, &[IpAddr])]) -
     }
 }
 
-/// The PIM router `from` is there for `hold_s` seconds more, over IPv6 or IPv4.
+/// A PIM hello over IPv6 or IPv4: the router `from` is present for `hold_s` more seconds.
 pub fn pim_hello(from: Sender, is_ipv6: bool, hold_s: u16) -> Vec<u8> {
     let family = match is_ipv6 {
         true => IpAddr::from(Ipv6Addr::UNSPECIFIED),
@@ -222,7 +223,7 @@ pub fn ethernet(src: MacAddr, dst: MacAddr, eth_type: u16, payload: &[u8]) -> Ve
     [&dst.0, &src.0, &eth_type.to_be_bytes()[..], payload].concat()
 }
 
-/// `frame` with an 802.1Q tag around what it carried: `vlan_id` of 12 bits, `pcp` of 3.
+/// Adds an outer 802.1Q tag to `frame`: `vlan_id` has 12 bits, `pcp` has 3.
 pub fn tagged(frame: &[u8], vlan_id: u16, pcp: u8) -> Vec<u8> {
     let tci = u16::from(pcp) << 13 | vlan_id & 0xfff;
     let (macs, rest) = frame.split_at(12.min(frame.len()));
@@ -268,8 +269,6 @@ fn advertisement(flags: u8, from: (MacAddr, Ipv6Addr), to: (MacAddr, Ipv6Addr)) 
     neighbour((NEIGHBOUR_ADVERTISEMENT, flags), macs, ips, from.1, option)
 }
 
-/// A message of neighbour discovery, from and to these addresses; `option` is its kind and the
-/// Ethernet address in it.
 /// A message of ICMPv6 with the code 0; `rest` follows the first four bytes.
 pub fn icmpv6(
     from: (MacAddr, Ipv6Addr),
@@ -285,6 +284,8 @@ pub fn icmpv6(
     frame
 }
 
+/// A message of neighbour discovery, from and to these addresses; `option` is its kind and the
+/// Ethernet address in it.
 fn neighbour(
     (kind, flags): (u8, u8),
     macs: (MacAddr, MacAddr),

@@ -1,6 +1,7 @@
-//! DHCP for IPv4 (RFC 2131, RFC 2132): the parts of a message that say who may use which address.
+//! DHCP for IPv4 (RFC 2131, RFC 2132): the parts of a message that state which client may use which
+//! address.
 //!
-//! Clients are strangers: a message is read as a whole or not at all.
+//! Clients are not trusted: a message is read as a whole or not at all.
 
 use std::net::Ipv4Addr;
 
@@ -16,7 +17,7 @@ pub const CLIENT: u16 = 68;
 const FROM_CLIENT: u8 = 1;
 const FROM_SERVER: u8 = 2;
 const ETHERNET: [u8; 2] = [1, 6];
-/// The bytes before the options, with the number that begins these.
+/// Length of the part before the options, including the cookie at the start of the options.
 const FIXED_LEN: usize = 240;
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
 const AT_XID: usize = 4;
@@ -40,7 +41,7 @@ pub enum Kind {
     Offer = 2,
     /// A client asks for an address, or for more time with its own.
     Request = 3,
-    /// A client has found that its address is another's.
+    /// A client has found that another host uses its address.
     Decline = 4,
     /// A server gives the address.
     Ack = 5,
@@ -55,9 +56,9 @@ pub enum Kind {
 /// One message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The statement or question.
+    /// The kind of the message.
     pub kind: Kind,
-    /// The client's number for a question and its answers.
+    /// The client's number for a request and its replies.
     pub xid: u32,
     /// The Ethernet address of the client.
     pub client: MacAddr,
@@ -65,7 +66,7 @@ pub struct Message {
     pub client_ip: Ipv4Addr,
     /// The address that the server gives, or 0.0.0.0.
     pub your_ip: Ipv4Addr,
-    /// The time for which the server gives it, in seconds.
+    /// The time for which the server gives the address, in seconds.
     pub lease_s: Option<u32>,
 }
 
@@ -84,15 +85,15 @@ impl Kind {
         })
     }
 
-    /// Whether servers send it, and not clients.
+    /// Whether servers send this kind, not clients.
     pub fn is_of_server(self) -> bool {
         matches!(self, Kind::Offer | Kind::Ack | Kind::Nak)
     }
 }
 
 impl Message {
-    /// Reads an Ethernet frame without a tag. `None`: it has no whole message for Ethernet in the
-    /// direction of its kind.
+    /// Reads an Ethernet frame without a tag. Returns `None` if the frame has no whole message for
+    /// Ethernet in the direction of its kind.
     pub fn read(frame: &[u8]) -> Option<Message> {
         let packet = Datagram::read(frame)?.ok()?;
         let (ports, data) = packet.udp()?;
@@ -114,7 +115,7 @@ impl Message {
         let mut options = data.get(FIXED_LEN..)?;
         loop {
             match options {
-                // The end may be left out where the message ends.
+                // The end option may be missing where the message ends.
                 [] | [END, ..] => break,
                 [PAD, rest @ ..] => options = rest,
                 [code, len, rest @ ..] => {
@@ -143,7 +144,7 @@ impl Message {
         is_right.then_some(message)
     }
 
-    /// The frame of the message between two hosts.
+    /// Returns the frame of the message from one host to another.
     pub fn frame(&self, from: Host, to: Host) -> Vec<u8> {
         let is_of_server = self.kind.is_of_server();
         let mut data = vec![0; FIXED_LEN];

@@ -1,8 +1,8 @@
-//! IP packets as a router sees them: read from hostile hosts, sent on with one hop less, and
+//! IP packets as a router handles them: read from hostile hosts, forwarded with one hop less, and
 //! answered by ICMP (RFC 792, 1812 and 4443).
 //!
-//! [`Datagram::read`] checks versions, lengths and the checksum of the IPv4 header, and keeps no
-//! more than a reference to the frame. Frames that are made have right checksums.
+//! [`Datagram::read`] checks versions, lengths and the checksum of the IPv4 header, and keeps only
+//! a reference to the frame. The frames made here have correct checksums.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const UDP_LEN: usize = 8;
 
-/// Hops that an answer may make.
+/// Number of hops that an answer may make.
 const TTL: u8 = 64;
 
 /// The maximum length of an IP packet that reports an error (RFC 1812, 4.3.2.3; RFC 4443, 2.4).
@@ -32,14 +32,14 @@ const FRAGMENT_OFFSET: u16 = 0x1fff;
 /// An IP packet in an Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// The address that it claims to come from.
+    /// The source address, as the packet claims it.
     pub from: IpAddr,
-    /// The address that it goes to.
+    /// The destination address.
     pub to: IpAddr,
-    /// Hops that it may still make (TTL or hop limit).
+    /// Number of hops that the packet may still make (TTL or hop limit).
     pub ttl: u8,
-    /// The protocol over IP: the first header of IPv6 that is no extension. `None` if the packet
-    /// ends before it.
+    /// The protocol over IP; in IPv6, the first header that is not an extension. `None` if the
+    /// packet ends before that header.
     pub protocol: Option<u8>,
     /// The IP packet, without padding.
     packet: &'a [u8],
@@ -48,10 +48,10 @@ pub struct Datagram<'a> {
     is_later_fragment: bool,
 }
 
-/// The fault of a packet that is not read.
+/// Reason why a packet is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The version is not that of its EtherType.
+    /// The IP version is not the version of the EtherType.
     Version,
     /// A header is cut short, or states a length that the frame does not have.
     Length,
@@ -62,18 +62,18 @@ pub enum Refusal {
 /// The reason why a packet does not arrive, as ICMP reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
-    /// It has made all the hops that it may.
+    /// The packet has made all the hops that it may.
     TimeExceeded,
-    /// There is no route to its network.
+    /// There is no route to the destination network.
     NoRoute,
-    /// Its host, or the router before it, does not answer.
+    /// The destination host, or the router before that host, does not answer.
     HostUnreachable,
-    /// Nobody listens on its port.
+    /// Nothing listens on the destination port.
     PortUnreachable,
 }
 
 impl IcmpError {
-    /// Type and code in ICMP for IPv4, and for IPv6.
+    /// Returns the type and code in ICMP, for IPv4 or IPv6.
     fn codes(self, is_ipv4: bool) -> [u8; 2] {
         match (self, is_ipv4) {
             (IcmpError::TimeExceeded, true) => [11, 0],
@@ -89,7 +89,7 @@ impl IcmpError {
 }
 
 impl<'a> Datagram<'a> {
-    /// Reads the packet of an untagged frame; `None` if it is no IP packet.
+    /// Reads the packet of an untagged frame; `None` if it is not an IP packet.
     ///
     /// ```
     /// use openflow::packet::build::{Host, udp};
@@ -109,8 +109,8 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// The ports, source and destination, and the data of a UDP datagram. `None` if it is another
-    /// packet, a fragment, or cut short.
+    /// Returns the ports (source and destination) and the data of a UDP datagram. `None` if the
+    /// packet is not UDP, is a fragment, or is cut short.
     pub fn udp(&self) -> Option<((u16, u16), &'a [u8])> {
         let message = self.message.filter(|_| self.protocol == Some(IP_UDP))?;
         let header = message.first_chunk::<UDP_LEN>()?;
@@ -173,8 +173,8 @@ impl<'a> Datagram<'a> {
         })
     }
 
-    /// The frame that sends the packet on, from and to these Ethernet addresses, with one hop less.
-    /// `None` if it may make no more.
+    /// Returns the frame that forwards the packet, from and to these Ethernet addresses, with one
+    /// hop less. `None` if the packet may make no more hops.
     pub fn forwarded(&self, from: MacAddr, to: MacAddr) -> Option<Vec<u8>> {
         let ttl = self.ttl.checked_sub(1).filter(|ttl| *ttl > 0)?;
         let mut frame = ethernet(from, to, self.eth_type());
@@ -191,8 +191,8 @@ impl<'a> Datagram<'a> {
         Some(frame)
     }
 
-    /// The answer to a question for an echo, from and to these Ethernet addresses. `None` if the
-    /// packet is none, has a wrong checksum, or is a fragment.
+    /// Returns the reply to an echo request, from and to these Ethernet addresses. `None` if the
+    /// packet is not an echo request, has a wrong checksum, or is a fragment.
     pub fn echo_reply(&self, from: MacAddr, to: MacAddr) -> Option<Vec<u8>> {
         let message = self.icmp()?;
         let is_request = message.first() == Some(&ECHO_REQUEST[self.family()]);
@@ -204,9 +204,9 @@ impl<'a> Datagram<'a> {
         self.answer((from, to), self.to, reply)
     }
 
-    /// The frame by which a router with the address `router` reports to the sender that the packet
-    /// does not arrive. `None` where nobody may report that: of errors, later fragments, and
-    /// senders that are no single host (RFC 1812, 4.3.2.7; RFC 4443, 2.4).
+    /// Returns the frame in which a router with the address `router` reports to the sender that the
+    /// packet does not arrive. `None` where no report is allowed: for errors, later fragments, and
+    /// senders that are not a single host (RFC 1812, 4.3.2.7; RFC 4443, 2.4).
     pub fn error(
         &self,
         error: IcmpError,
@@ -234,7 +234,7 @@ impl<'a> Datagram<'a> {
             _ if !is_icmp => false,
             // A first fragment has its type too, but nothing tells an error from a question there.
             (_, None) => true,
-            // Echo, timestamps, information and masks are no errors (RFC 1122, 3.2.2).
+            // Echo, timestamps, information and masks are not errors (RFC 1122, 3.2.2).
             (IpAddr::V4(_), Some(kind)) => !matches!(kind, 0 | 8 | 13..=18),
             (IpAddr::V6(_), Some(kind)) => *kind < 128 || *kind == 137,
         }
@@ -261,7 +261,7 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// A packet with an ICMP message, from this address to the sender.
+    /// Returns the frame of an ICMP message from `source` to the sender of this packet.
     fn answer(
         &self,
         (from, to): (MacAddr, MacAddr),
@@ -305,7 +305,7 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// Reports whether an address can be that of one host which a router answers.
+/// Reports whether an address can belong to a single host that a router answers.
 pub fn is_host(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {

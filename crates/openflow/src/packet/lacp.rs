@@ -1,11 +1,11 @@
-//! Link aggregation: the messages by which the two ends of a link agree that it belongs to a bond
-//! (IEEE 802.1AX-2020, 6.4.2).
+//! Link aggregation: the messages by which the two ends of a link agree that the link belongs to a
+//! bond (IEEE 802.1AX-2020, 6.4.2).
 //!
-//! A partner is a stranger: a message is read as a whole or not at all.
+//! A partner is not trusted: a message is read as a whole or not at all.
 
 use crate::types::MacAddr;
 
-/// The group that LACP is sent to. No bridge forwards it.
+/// The multicast group for LACP messages. No bridge forwards them.
 pub const GROUP: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0x00, 0x00, 0x02]);
 /// The EtherType of slow protocols.
 pub const ETH_TYPE: u16 = 0x8809;
@@ -15,7 +15,7 @@ pub const FRAME_LEN: usize = 124;
 /// The subtype of LACP among slow protocols.
 const SUBTYPE: u8 = 1;
 const VERSION: u8 = 1;
-/// The types and lengths of what a message says of each end, and of the receiver.
+/// The types and lengths of a message's parts about each end, and about the receiver.
 const ACTOR: [u8; 2] = [1, 20];
 const PARTNER: [u8; 2] = [2, 20];
 const COLLECTOR: [u8; 2] = [3, 16];
@@ -31,21 +31,21 @@ const AT_END: usize = 72;
 pub struct State(pub u8);
 
 impl State {
-    /// The end sends without being asked.
+    /// The end sends messages without being asked.
     pub const ACTIVITY: State = State(1);
-    /// The end forgets its partner after three seconds, and otherwise after ninety.
+    /// The end times out its partner after three seconds; without this bit, after ninety.
     pub const SHORT_TIMEOUT: State = State(1 << 1);
     /// The link may be one of several.
     pub const AGGREGATION: State = State(1 << 2);
     /// The end has chosen this link for its bond.
     pub const SYNCHRONIZATION: State = State(1 << 3);
-    /// The end takes packets from the link.
+    /// The end accepts packets from the link.
     pub const COLLECTING: State = State(1 << 4);
     /// The end sends packets over the link.
     pub const DISTRIBUTING: State = State(1 << 5);
     /// The end knows its partner by its configuration only.
     pub const DEFAULTED: State = State(1 << 6);
-    /// The end has not heard its partner for long.
+    /// The end has not received a message from its partner for long.
     pub const EXPIRED: State = State(1 << 7);
 
     /// Whether a bit is set.
@@ -61,7 +61,7 @@ impl State {
         }
     }
 
-    /// The state with another bit.
+    /// Returns the state with a bit set or cleared.
     pub fn with(mut self, bit: State, is_set: bool) -> State {
         self.set(bit, is_set);
         self
@@ -71,9 +71,9 @@ impl State {
 /// One end of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct End {
-    /// The lower one of two systems decides where their limits differ.
+    /// Priority of the system; the lower of two systems decides where their limits differ.
     pub system_priority: u16,
-    /// The device.
+    /// The device, by its address.
     pub system: MacAddr,
     /// The number of the bond at this end.
     pub key: u16,
@@ -81,7 +81,7 @@ pub struct End {
     pub port_priority: u16,
     /// The number of the port in its system.
     pub port: u16,
-    /// Its use of the link.
+    /// The end's use of the link.
     pub state: State,
 }
 
@@ -114,7 +114,7 @@ impl End {
     }
 }
 
-/// A message.
+/// An LACP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pdu {
     /// The sender's end.
@@ -123,13 +123,13 @@ pub struct Pdu {
     pub partner: End,
 }
 
-/// Whether a frame is LACP by its destination and EtherType.
+/// Whether a frame is LACP, judged by its destination and EtherType.
 pub fn is_lacp(frame: &[u8]) -> bool {
     frame.get(..6) == Some(&GROUP.0) && frame.get(12..14) == Some(&ETH_TYPE.to_be_bytes())
 }
 
-/// Reads an Ethernet frame; `None` if it is no valid message. Later versions than ours begin with
-/// the same fields (6.4.2.2).
+/// Reads an Ethernet frame; `None` if it is not a valid message. Versions later than this one begin
+/// with the same fields (6.4.2.2).
 pub fn read(frame: &[u8]) -> Option<Pdu> {
     let source = MacAddr(*frame.get(6..)?.first_chunk()?);
     let [subtype, version] = *frame.get(AT_SUBTYPE..)?.first_chunk()?;
@@ -157,7 +157,7 @@ pub fn read(frame: &[u8]) -> Option<Pdu> {
 }
 
 impl Pdu {
-    /// The frame of a message from a port with this hardware address.
+    /// Returns the frame of the message from a port with this hardware address.
     pub fn frame(&self, source: MacAddr) -> Vec<u8> {
         let mut frame = Vec::with_capacity(FRAME_LEN);
         frame.extend(GROUP.0);
@@ -269,7 +269,7 @@ mod tests {
             prop_assert_eq!(read(&frame), Some(pdu));
         }
 
-        /// A message with a wrong bit is refused, or is the same after another writing and reading.
+        /// A message with a wrong bit is refused, or is unchanged when written and read again.
         #[test]
         fn a_wrong_bit_is_refused_or_read_as_what_it_says(pdu in pdu(), bit in 0..FRAME_LEN * 8) {
             let mut frame = pdu.frame(SOURCE);

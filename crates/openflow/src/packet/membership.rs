@@ -1,10 +1,10 @@
-//! Messages about membership in multicast groups, as a switch that snoops reads them: IGMPv1, v2
-//! and v3 (RFC 1112, 2236, 3376), MLDv1 and v2 (RFC 2710, 3810), and PIM hellos (RFC 7761), which
-//! give a multicast router away.
+//! Messages about membership in multicast groups, as a snooping switch reads them: IGMPv1, v2 and
+//! v3 (RFC 1112, 2236, 3376), MLDv1 and v2 (RFC 2710, 3810), and PIM hellos (RFC 7761), which
+//! reveal a multicast router.
 //!
-//! Hosts send these, so nothing in them is believed unseen. [`read`] checks lengths, checksums, the
-//! hop limit, and all addresses. It allocates room for [`RECORDS_MAX`] group records at most, and
-//! keeps no source address. [`Query::frame`] writes the questions of a querier.
+//! Hosts send these messages, so nothing in them is trusted unchecked. [`read`] checks lengths,
+//! checksums, the hop limit, and all addresses. It allocates room for [`RECORDS_MAX`] group records
+//! at most, and keeps no source address. [`Query::frame`] writes the queries of a querier.
 
 mod write;
 
@@ -19,8 +19,8 @@ use super::{ETH_IPV4, ETH_IPV6, ETH_VLAN, IP_ICMPV6, nd, number};
 pub use write::Sender;
 pub(crate) use write::{IpPacket, frame_of};
 
-/// Group records that are read of one report. A frame of 1,500 bytes holds 183 (IGMPv3) or 72
-/// (MLDv2) at most. [`Message::Records`] counts those beyond.
+/// Maximum number of group records read from one report. A frame of 1,500 bytes has at most 183
+/// (IGMPv3) or 72 (MLDv2). [`Message::Records`] counts the records beyond the maximum.
 pub const RECORDS_MAX: usize = 256;
 
 /// The response time of an IGMPv1 query, which states none (RFC 3376, 7.2.1).
@@ -45,7 +45,7 @@ pub(crate) const MLD2_REPORT: u8 = 143;
 
 /// Version 2 and type 0 of PIM: a hello.
 pub(crate) const PIM_HELLO: u8 = 0x20;
-/// The option of a hello with its hold time (RFC 7761, 4.9.2), and the time if there is none.
+/// The option with a hello's hold time (RFC 7761, 4.9.2), and the hold time without the option.
 pub(crate) const PIM_HOLD: u16 = 1;
 const PIM_HOLD_DEFAULT: Duration = Duration::from_secs(105);
 
@@ -53,18 +53,19 @@ const PIM_HOLD_DEFAULT: Duration = Duration::from_secs(105);
 pub(crate) const ALL_NODES: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 pub(crate) const ALL_NODES_IPV6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// The IPv6 option that makes routers look at a packet (RFC 2711); the value for MLD.
+/// The IPv6 option that makes routers look at a packet (RFC 2711), and its value for MLD.
 pub(crate) const ROUTER_ALERT: u8 = 5;
 pub(crate) const ROUTER_ALERT_MLD: [u8; 2] = [0, 0];
 
-/// A message, with what its frame says of its sender.
+/// A message, with the sender as stated in its frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// The VLAN id in the frame's 802.1Q tag, if it has one: 0 gives a priority only.
     pub tag: Option<u16>,
     /// Ethernet address of the sender.
     pub eth_src: MacAddr,
-    /// IP address of the sender. A host that has none yet sends reports from `0.0.0.0` or `::`.
+    /// IP address of the sender. A host without an address yet sends reports from `0.0.0.0` or
+    /// `::`.
     pub from: IpAddr,
     /// The message.
     pub message: Message,
@@ -79,7 +80,8 @@ pub enum Message {
     Join {
         /// The group.
         group: IpAddr,
-        /// An IGMPv1 host: it neither says when it leaves, nor answers queries for one group.
+        /// `true` for an IGMPv1 host, which neither reports that it leaves nor answers queries for
+        /// one group.
         is_igmp1: bool,
     },
     /// A host has left: IGMPv2 leave, MLDv1 done (RFC 2236, 3; RFC 2710, 4).
@@ -87,7 +89,7 @@ pub enum Message {
         /// The group.
         group: IpAddr,
     },
-    /// A host's state, or what changed of it: IGMPv3 and MLDv2 report (RFC 3376, 4.2; RFC 3810,
+    /// A host's state, or changes of that state: IGMPv3 and MLDv2 report (RFC 3376, 4.2; RFC 3810,
     /// 5.2). Records of unknown kinds are left out (RFC 3376, 4.2.12).
     Records {
         /// The first [`RECORDS_MAX`] records of the report.
@@ -95,20 +97,20 @@ pub enum Message {
         /// The number of records after them, which were not read.
         beyond: u16,
     },
-    /// A multicast router is there (RFC 7761, 4.9.2).
+    /// A multicast router is present (RFC 7761, 4.9.2).
     PimHello {
-        /// Time until it counts as gone if it is not heard again: zero if it goes now,
-        /// [`Duration::MAX`] if it never does.
+        /// Time until the router times out without another hello: zero if it leaves now,
+        /// [`Duration::MAX`] if it never times out.
         hold: Duration,
     },
 }
 
-/// A question for members (RFC 3376, 4.1; RFC 3810, 5.1).
+/// A query for members (RFC 3376, 4.1; RFC 3810, 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The group, or the unspecified address of its family: a general query.
+    /// The group, or the unspecified address of its family for a general query.
     pub group: IpAddr,
-    /// Hosts answer within this time. Times on the wire are rounded down, but not to zero.
+    /// Time within which hosts answer. Times on the wire are rounded down, but not to zero.
     pub response_max: Duration,
     /// The fields that IGMPv3 and MLDv2 added.
     pub extended: Option<ExtendedQuery>,
@@ -117,13 +119,13 @@ pub struct Query {
 /// The fields of a query that IGMPv3 and MLDv2 added (RFC 3376, 4.1.5 to 4.1.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtendedQuery {
-    /// Other routers shall not shorten their timers (S).
+    /// Other routers must not shorten their timers (S).
     pub suppress: bool,
     /// The querier's robustness variable (QRV), up to 7; 0 if it states none.
     pub robustness: u8,
     /// The querier's query interval (QQI), in seconds; zero if it states none.
     pub interval: Duration,
-    /// The number of sources that are asked for. Their addresses are not kept.
+    /// The number of sources that the query asks for. Their addresses are not kept.
     pub source_count: u16,
 }
 
@@ -168,7 +170,7 @@ impl RecordKind {
     ];
 }
 
-/// The reason why a message counts for nothing.
+/// Reason why a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Refusal {
     /// A length does not fit the others, or the frame ends too soon.
@@ -177,33 +179,33 @@ pub enum Refusal {
     /// A checksum is wrong.
     #[error("a checksum is wrong")]
     Checksum,
-    /// The hop limit is not 1: the message may have come over a router.
+    /// The hop limit is not 1: the message may have passed a router.
     #[error("the hop limit is not 1")]
     HopLimit,
-    /// A part of a packet.
+    /// The packet is a fragment.
     #[error("it is a fragment")]
     Fragment,
-    /// An address of the sender is none that it can have.
+    /// The sender cannot have one of its addresses.
     #[error("the sender cannot have its address")]
     Source,
-    /// The message did not go to the hosts or routers that it is for.
+    /// The message was not sent to the hosts or routers that it is meant for.
     #[error("it went to another address")]
     Destination,
-    /// An address of a group is none.
+    /// A group's address is not a group address.
     #[error("a group's address is wrong")]
     Group,
-    /// An MLD message without the option for routers (RFC 3810, 6.2 and 7.4), or with an option
-    /// that makes hosts drop the packet.
+    /// An MLD message has no router alert option (RFC 3810, 6.2 and 7.4), or has an option that
+    /// makes hosts drop the packet.
     #[error("an option is missing or unknown")]
     Options,
 }
 
-/// Reads a frame with one 802.1Q tag or none. `None` if it has no message about membership, or one
-/// of a type that is none of ours: RFC 4541 (2.1.1, 3) lets switches pass these on.
+/// Reads a frame with one 802.1Q tag or none. Returns `None` if the frame has no message about
+/// membership, or one of a type not read here: RFC 4541 (2.1.1, 3) lets switches forward these.
 ///
 /// IGMP messages need no router alert option, because IGMPv1 has none. Reports and leaves may go to
-/// any group (RFC 3376, 4.2.14). Queries go where all hosts hear them that shall answer: a query
-/// that a switch hears and hosts do not would make members look gone.
+/// any group (RFC 3376, 4.2.14). Queries must go to all hosts that are to answer: if a query
+/// reached a switch but not the hosts, members would seem to have left.
 ///
 /// ```
 /// use clock::Duration;
@@ -279,7 +281,7 @@ pub(crate) fn group_mac(group: IpAddr) -> MacAddr {
     }
 }
 
-/// Types of messages, regardless of the family of addresses.
+/// Types of messages, regardless of the address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Query,
@@ -289,13 +291,13 @@ enum Kind {
     PimHello,
 }
 
-/// An IP packet whose protocol may be one of ours.
+/// An IP packet whose protocol may be one of those read here.
 struct Packet<'a> {
     from: IpAddr,
     to: IpAddr,
     hop_limit: u8,
     protocol: u8,
-    /// Whether there is a router alert option for MLD; only of IPv6.
+    /// Whether the packet has a router alert option for MLD; IPv6 only.
     is_alert: bool,
     payload: &'a [u8],
 }
@@ -405,7 +407,7 @@ impl<'a> Packet<'a> {
                 (may_be, checksum(&[self.payload]))
             }
             (IpAddr::V6(from), to) => {
-                // RFC 3590: a host has no address yet, and joins the groups that it needs for one.
+                // RFC 3590: a host without an address joins the groups that it needs to get one.
                 let is_host = matches!(kind, Kind::Join { .. } | Kind::Leave | Kind::Records);
                 let may_be = from.is_unicast_link_local() || is_host && from.is_unspecified();
                 let sum = ipv6_checksum(from, to, self.protocol, self.payload);
@@ -450,7 +452,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The address at a place of the message.
+    /// The address at an offset in the message.
     fn address(&self, at: usize) -> Result<IpAddr, Refusal> {
         let bits = number(self.payload, at, self.width()).ok_or(Refusal::Length)?;
         Ok(match self.to {
@@ -459,7 +461,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// The place of the group in all messages but reports with records.
+    /// The offset of the group in all messages except reports with records.
     fn group_at(&self) -> usize {
         match self.to {
             IpAddr::V4(_) => 4,
@@ -479,7 +481,7 @@ impl<'a> Packet<'a> {
 
     fn query(&self) -> Result<Query, Refusal> {
         let group = self.address(self.group_at())?;
-        // RFC 3376, 7.1, and RFC 3810, 8.1: the length says which version it is.
+        // RFC 3376, 7.1, and RFC 3810, 8.1: the length determines the version.
         let end = self.group_at() + self.width();
         let extended = match self.payload.get(end..) {
             Some([]) => None,
@@ -619,8 +621,8 @@ fn has_alert(mut options: &[u8]) -> Result<bool, Refusal> {
     Ok(is_found)
 }
 
-/// The value of a code whose highest bit says that it is a floating-point number of a 3-bit
-/// exponent and `MANTISSA` bits (RFC 3376, 4.1.1 and 4.1.7; RFC 3810, 5.1.3).
+/// Returns the value of a code. If its highest bit is set, the code is a floating-point number with
+/// a 3-bit exponent and `MANTISSA` bits (RFC 3376, 4.1.1 and 4.1.7; RFC 3810, 5.1.3).
 fn floating<const MANTISSA: u32>(code: u16) -> u64 {
     let code = u64::from(code);
     let (exponent, mantissa) = (code >> MANTISSA & 7, code & ((1 << MANTISSA) - 1));
@@ -630,8 +632,8 @@ fn floating<const MANTISSA: u32>(code: u16) -> u64 {
     }
 }
 
-/// The checksum of bytes whose field for it is zero; 0 if the field is set and right (RFC 1071).
-/// All parts but the last have an even length.
+/// Computes the checksum of bytes whose checksum field is zero; 0 if the field is set and right
+/// (RFC 1071). All parts except the last must have an even length.
 pub(crate) fn checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let sum: u64 = words
@@ -641,7 +643,7 @@ pub(crate) fn checksum(parts: &[&[u8]]) -> u16 {
     !(folded as u16)
 }
 
-/// The same with the addresses, the length and the protocol (RFC 8200, 8.1).
+/// Computes the checksum including the addresses, the length and the protocol (RFC 8200, 8.1).
 pub(crate) fn ipv6_checksum(from: Ipv6Addr, to: IpAddr, protocol: u8, payload: &[u8]) -> u16 {
     let to = match to {
         IpAddr::V6(to) => to.octets(),

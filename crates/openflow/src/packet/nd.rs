@@ -1,5 +1,5 @@
-//! Questions for IPv6 addresses and their answers (RFC 4861) as hosts send them: untagged, with the
-//! link-layer address as the only option. Both are read and written without allocation.
+//! Neighbour solicitations for IPv6 addresses and their answers (RFC 4861) as hosts send them:
+//! untagged, with the link-layer address as the only option. Reading and writing do not allocate.
 
 use std::net::Ipv6Addr;
 
@@ -7,17 +7,17 @@ use crate::types::MacAddr;
 
 use super::{ETH_IPV6, IP_ICMPV6};
 
-/// The length of a question, and of an answer.
+/// Length of the frame of a solicitation, and of an answer.
 pub const LEN: usize = 86;
 
 pub(crate) const NEIGHBOUR_SOLICITATION: u8 = 135;
 pub(crate) const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
-/// A packet with another hop limit has come over a router.
+/// Hop limit of these messages; a packet with another hop limit has passed a router.
 pub(crate) const HOP_LIMIT: u8 = 255;
 
-/// Flags of an advertisement: its sender is a router; it answers a question; its link-layer address
-/// replaces the one known before.
+/// Flags of an advertisement: its sender is a router; it answers a solicitation; its link-layer
+/// address replaces the one known before.
 pub(crate) const ROUTER: u8 = 0x80;
 pub(crate) const SOLICITED: u8 = 0x40;
 pub(crate) const OVERRIDE: u8 = 0x20;
@@ -26,7 +26,7 @@ pub(crate) const OVERRIDE: u8 = 0x20;
 pub(crate) const SOURCE_ADDRESS: u8 = 1;
 pub(crate) const TARGET_ADDRESS: u8 = 2;
 
-/// The places of the fields in a frame.
+/// Offsets of the fields in a frame.
 const PAYLOAD: usize = 18;
 const NEXT_HEADER: usize = 20;
 const FROM: usize = 22;
@@ -37,19 +37,19 @@ const FLAGS: usize = 58;
 const TARGET: usize = 62;
 const OPTION: usize = 78;
 
-/// A question to all hosts that may have an address.
+/// A neighbour solicitation to all hosts that may have an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Solicitation {
     /// Ethernet address of the host that asks.
     pub asker: MacAddr,
-    /// Its IPv6 address.
+    /// IPv6 address of the host that asks.
     pub from: Ipv6Addr,
-    /// The address that it asks for.
+    /// The address that the host asks for.
     pub target: Ipv6Addr,
 }
 
 impl Solicitation {
-    /// Reads a question. Any frame that differs from [`Solicitation::frame`] in a byte is none.
+    /// Reads a solicitation; `None` if the frame differs from [`Solicitation::frame`] in any byte.
     ///
     /// ```
     /// use openflow::packet::nd::Solicitation;
@@ -76,7 +76,7 @@ impl Solicitation {
         (frame[ICMP] == NEIGHBOUR_SOLICITATION && *frame == question.frame()).then_some(question)
     }
 
-    /// The frame that asks.
+    /// Returns the frame of the solicitation.
     pub fn frame(&self) -> [u8; LEN] {
         let to = group(self.target);
         message(
@@ -88,9 +88,9 @@ impl Solicitation {
         )
     }
 
-    /// The frame by which `owner`, which is no router, answers. It overrides what the asker knows,
-    /// as every answer of a host for its own address: its hardware address is the host's, not that
-    /// of a proxy (RFC 4861, 7.2.4 and 7.2.8).
+    /// Returns the frame with which `owner`, which is not a router, answers. The answer overrides
+    /// the address that the asker knows, like every answer of a host for its own address: the
+    /// hardware address is the host's, not a proxy's (RFC 4861, 7.2.4 and 7.2.8).
     pub fn answer(&self, owner: MacAddr) -> [u8; LEN] {
         message(
             (NEIGHBOUR_ADVERTISEMENT, SOLICITED | OVERRIDE),
@@ -141,8 +141,8 @@ fn message(
     frame
 }
 
-/// The checksum of a message whose field for it is zero: over both addresses, the message, its
-/// length and its protocol.
+/// Computes the checksum of a message whose checksum field is zero, over both addresses, the
+/// message, its length and its protocol.
 fn checksum(frame: &[u8; LEN]) -> u16 {
     let words = frame[FROM..].chunks_exact(2);
     let words = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
@@ -173,7 +173,8 @@ mod tests {
     }
 
     proptest! {
-        /// Another writer of packets agrees, and a question with any other bit is none.
+        /// Another packet builder makes the same frames, and a frame with a flipped bit is not
+        /// read.
         #[test]
         fn frames_are_what_hosts_send(
             asker: [u8; 6],
@@ -192,8 +193,8 @@ mod tests {
             prop_assert_eq!(&question.answer(owner)[..], &answer);
             frame[bit / 8] ^= 1 << (bit % 8);
             prop_assert_eq!(Solicitation::read(&frame), None);
-            // Nor where the checksum is right again, but from another sender, and for another
-            // address of the same group.
+            // Nor with a corrected checksum, except from another sender, and for another address of
+            // the same group.
             let mut frame: [u8; LEN] = frame.try_into().expect("as long as it was");
             frame[CHECKSUM..CHECKSUM + 2].fill(0);
             let sum = checksum(&frame);

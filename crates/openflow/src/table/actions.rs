@@ -1,8 +1,7 @@
 //! Applies actions to a packet's bytes, and checks which actions a switch accepts.
 //!
-//! Checksums follow: that of IPv4 is computed anew, those of TCP, UDP and ICMP are adjusted by what
-//! changed (RFC 1624), so that a packet that was wrong stays wrong, and SCTP's CRC is computed
-//! anew.
+//! Checksums are updated. IPv4's checksum and SCTP's CRC are computed anew. Those of TCP, UDP and
+//! ICMP are adjusted for the change (RFC 1624), so that a wrong checksum stays wrong.
 
 use bytes::Bytes;
 
@@ -38,7 +37,7 @@ impl Packet {
         }
     }
 
-    /// Does what `action` says to the packet; outputs and groups are not the packet's business.
+    /// Applies `action` to the packet; outputs and groups are handled elsewhere.
     pub fn rewrite(&mut self, action: &Action) -> Result<(), TtlExpired> {
         match action {
             Action::SetQueue(queue) => self.queue = Some(*queue),
@@ -98,7 +97,7 @@ impl Packet {
         self.store(place.at, &new.to_be_bytes()[16 - place.len..]);
     }
 
-    /// Where `field` stands in the bytes.
+    /// Returns the position of `field` in the bytes.
     fn place(&self, field: Field) -> Option<Place> {
         use Field as F;
         let layout = self.fields.layout();
@@ -149,7 +148,7 @@ impl Packet {
         }
     }
 
-    /// The new tag has the id and priority of the one it is put around (OpenFlow 1.3.1, 5.12.1).
+    /// Pushes a tag with the id and priority of the tag that it encloses (OpenFlow 1.3.1, 5.12.1).
     fn push_vlan(&mut self, tpid: u16) {
         if self.bytes.len() < 14 {
             return;
@@ -169,7 +168,8 @@ impl Packet {
         }
     }
 
-    /// Label, class and TTL come from the entry below, or the TTL from IP; 0 where neither is.
+    /// Pushes an entry with the label, class and TTL of the entry below. Without one, the TTL is
+    /// copied from IP. Anything else is 0.
     fn push_mpls(&mut self, eth_type: u16) {
         let Some(type_at) = self.fields.layout().eth_type else {
             return;
@@ -246,7 +246,7 @@ impl Packet {
         self.replace(bytes);
     }
 
-    /// Puts `new` in the place of `len` bytes at `at`.
+    /// Replaces the `len` bytes at `at` with `new`.
     fn splice(&mut self, at: usize, len: usize, new: &[u8]) {
         let mut bytes = self.bytes.to_vec();
         bytes.splice(at..at + len, new.iter().copied());
@@ -328,7 +328,7 @@ struct Place {
     bits: u32,
 }
 
-/// 16-bit words, an odd byte at the end filled up with zero.
+/// Iterates over 16-bit words; an odd last byte is padded with zero.
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     let word = |pair: &[u8]| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0));
     bytes.chunks(2).map(word)
@@ -342,7 +342,7 @@ fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// CRC32c over the packet with a zero in the place of the checksum (RFC 9260, appendix A).
+/// Stores the CRC32c over the packet with a zero checksum field (RFC 9260, appendix A).
 pub(super) fn sum_sctp(bytes: &mut [u8], at: usize, end: usize) {
     let Some(packet) = bytes.get_mut(at..end).filter(|p| p.len() >= 12) else {
         return;
@@ -389,7 +389,7 @@ impl<'a> ActionSet<'a> {
         self.slots.clear();
     }
 
-    /// In order; an output beside a group is left out.
+    /// Iterates over the actions in order; an output is left out if there is a group.
     pub fn actions(&self) -> impl Iterator<Item = &'a Action> {
         let mut actions = self.slots.iter().map(|(_, action)| *action);
         let grouped = actions.any(|a| matches!(a, Action::Group(_)));
@@ -422,13 +422,13 @@ fn set_slot(action: &Action) -> Option<(u8, u8)> {
     })
 }
 
-/// Reports whether a switch takes `actions` in an entry that matches `pattern`, or anywhere if
-/// `None`. Groups are for the caller to look up.
+/// Checks that a switch accepts `actions` in an entry that matches `pattern`, or anywhere if
+/// `None`. The caller looks up the groups.
 ///
 /// # Errors
-/// The OFPBAC_* to answer.
+/// The OFPBAC_* error to answer with.
 pub fn check(actions: &[Action], pattern: Option<&Pattern>) -> Result<(), ErrorKind> {
-    // After a push or pop other headers are on top, and what the match said of them is void.
+    // A push or pop changes the outer headers, so the match no longer describes them.
     let mut known = pattern;
     for action in actions {
         match action {
@@ -454,7 +454,7 @@ pub fn check(actions: &[Action], pattern: Option<&Pattern>) -> Result<(), ErrorK
     Ok(())
 }
 
-/// A port that does not exist yet is accepted, as Open vSwitch does: it may be added later.
+/// Accepts a port that does not exist yet, as Open vSwitch does: the port may be added later.
 fn check_port(port: PortNo) -> Result<(), ErrorKind> {
     let reserved = [
         PortNo::IN_PORT,
@@ -496,7 +496,7 @@ fn check_set_field(field: &MatchField, known: Option<&Pattern>) -> Result<(), Er
     if needs_tag {
         return Err(ErrorKind::ACTION_BAD_SET_ARGUMENT);
     }
-    // A VLAN id needs a tag to be in.
+    // A VLAN id can only be set in a tag.
     let allowed = |p: &Pattern| match (field, field.info().prereq) {
         (F::VlanVid, _) | (_, Prereq::Vlan) => p.allows(F::VlanPcp),
         _ => p.allows(*field),

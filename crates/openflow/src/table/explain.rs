@@ -1,10 +1,10 @@
-//! Why a packet takes its way through the tables of a real switch: the tables as the switch has
-//! reported them, and the steps of a walk through them.
+//! Explains a packet's path through the tables of a real switch: the tables as the switch reported
+//! them, and the steps of a walk through them.
 //!
-//! A report is hostile: it may have entries that no switch should hold, loops of groups, or more
-//! actions than anybody could follow. A walk ends at what it cannot judge and says so. It ends too
-//! when its [`Allowance`] is spent, which several walks may share. Where a hash chooses among
-//! buckets, the walk goes to each.
+//! A report is treated as hostile: it may have entries that no switch should have, loops of groups,
+//! or too many actions to follow. A walk ends where it cannot judge, and reports this. It also ends
+//! when its [`Allowance`], which several walks may share, is spent. Where a hash chooses among
+//! buckets, the walk visits each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,32 +24,32 @@ use super::flow::{EntryId, FlowEntry, FlowTable};
 use super::pipeline::Walk;
 use super::{DropReason, PortRecord, Switch, SwitchOptions, actions, stats};
 
-/// The most work of one walk.
+/// Maximum work of one walk.
 const WORK_MAX: usize = 8192;
-/// The most bytes of one walk's steps.
+/// Maximum number of bytes of one walk's steps.
 const BYTES_MAX: usize = 2 << 20;
-/// The most buckets of a hash's choices that are followed below each other.
+/// Maximum number of nested hash choices that a walk follows.
 const CHOICES_MAX: usize = 16;
-/// Tables are numbered below it.
+/// Table numbers are below this.
 const TABLES: u8 = 255;
 
 /// The work that walks may do, and the memory that their steps may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
-    /// Number of steps, of actions and of buckets that are looked at.
+    /// Number of steps, actions and buckets that are examined.
     pub work: usize,
     /// Bytes of the steps, with their entries and packets.
     pub bytes: usize,
 }
 
 impl Allowance {
-    /// The most that a single walk takes.
+    /// Maximum for a single walk.
     pub const WALK: Allowance = Allowance {
         work: WORK_MAX,
         bytes: BYTES_MAX,
     };
 
-    /// Takes a part away; `None` if that is more than there is.
+    /// Returns the allowance less this amount; `None` if less is left.
     fn without(self, work: usize, bytes: usize) -> Option<Allowance> {
         Some(Allowance {
             work: self.work.checked_sub(work)?,
@@ -69,13 +69,13 @@ pub struct Report {
     opaque: BTreeSet<(TableId, EntryId)>,
 }
 
-/// One step of a packet's way through a switch.
+/// One step of a packet's path through a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
     /// An entry takes the packet.
     Entry {
-        /// The entry, with what it had counted.
+        /// The entry, with its counters.
         entry: Box<FlowEntry>,
         /// Reason why another entry may take the packet.
         doubt: Option<Doubt>,
@@ -93,7 +93,7 @@ pub enum Step {
     Rewrite {
         /// The action.
         action: Action,
-        /// Value of the field that it sets, before it did.
+        /// Previous value of the field that the action sets.
         before: Option<u128>,
     },
     /// The packet is processed by a group.
@@ -104,9 +104,9 @@ pub enum Step {
         group_type: GroupType,
         /// Number of its buckets.
         bucket_count: usize,
-        /// The buckets that take it: with SELECT all that a hash may choose.
+        /// The buckets that process the packet: with SELECT, all that a hash may choose.
         buckets: Vec<usize>,
-        /// The choices under which the packet gets here.
+        /// Hash choices that this step depends on.
         only_if: Vec<Choice>,
     },
     /// The packet leaves by a port.
@@ -117,33 +117,33 @@ pub enum Step {
         queue: Option<QueueId>,
         /// The packet after the actions.
         packet: Bytes,
-        /// The choices under which it does.
+        /// Hash choices that this step depends on.
         only_if: Vec<Choice>,
     },
     /// The packet goes to the controller.
     Controller {
-        /// Reason that the packet-in has.
+        /// Reason given in the packet-in.
         reason: PacketInReason,
-        /// The choices under which it does.
+        /// Hash choices that this step depends on.
         only_if: Vec<Choice>,
     },
     /// The packet, or one of its copies, goes no further.
     Drop {
-        /// Reason why.
+        /// Reason for the drop.
         reason: DropReason,
-        /// The choices under which it does.
+        /// Hash choices that this step depends on.
         only_if: Vec<Choice>,
     },
-    /// The walk cannot go on.
+    /// The walk cannot continue.
     Unknown {
-        /// Reason why.
+        /// Reason why the walk cannot continue.
         why: Unjudged,
-        /// The choices under which the packet gets here.
+        /// Hash choices that this step depends on.
         only_if: Vec<Choice>,
     },
 }
 
-/// A bucket that the hash of a SELECT group chooses, among others.
+/// One of several buckets that the hash of a SELECT group may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Choice {
     /// The group.
@@ -154,7 +154,7 @@ pub struct Choice {
     pub of: usize,
 }
 
-/// Reason why another entry than the one found may take a packet.
+/// Reason why an entry other than the one found may take a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Doubt {
@@ -164,15 +164,15 @@ pub enum Doubt {
     Rival,
 }
 
-/// Reason why a walk cannot go on.
+/// Reason why a walk cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unjudged {
-    /// The entry has an instruction or an action that is not known here, or that no switch takes.
+    /// The entry has an instruction or an action that is unknown here, or that no switch accepts.
     Instructions,
-    /// A bucket has an action that is not known here.
+    /// A bucket has an action that is unknown here.
     Bucket,
-    /// The [`Allowance`] is spent, or too many choices are below each other.
+    /// The [`Allowance`] is spent, or hash choices are nested too deeply.
     TooLong,
 }
 
@@ -201,7 +201,7 @@ impl fmt::Display for Unjudged {
 }
 
 impl Report {
-    /// The tables of a switch that has reported these entries, groups and ports.
+    /// Builds the tables of a switch from the entries, groups and ports that it reported.
     pub fn new(
         version: Version,
         rows: impl IntoIterator<Item = FlowStats>,
@@ -259,8 +259,8 @@ impl Report {
         self.switch.entry_count() + self.unread.values().map(Vec::len).sum::<usize>()
     }
 
-    /// The way of a packet that comes in by a port. It takes its part of what is `left`, and no
-    /// more than [`Allowance::WALK`].
+    /// Returns the path of a packet received on a port. The walk deducts its cost from `left`, and
+    /// spends at most [`Allowance::WALK`].
     pub fn walk(&self, in_port: PortNo, packet: &Bytes, left: &mut Allowance) -> Vec<Step> {
         let given = Allowance {
             work: left.work.min(WORK_MAX),
@@ -284,7 +284,7 @@ impl Report {
         steps
     }
 
-    /// Why another entry of a table may take the packet than the one of this priority, if any.
+    /// Returns the reason why an entry other than `hit` may take the packet, if there is one.
     fn doubt(
         &self,
         table_id: TableId,
@@ -305,7 +305,7 @@ impl Report {
     }
 }
 
-/// Whether all that an entry does is known, and leads on to later tables alone.
+/// Whether all instructions of an entry are known, and the next table is always a later one.
 fn can_be_followed(row: &FlowStats) -> bool {
     row.instructions
         .iter()
@@ -319,7 +319,7 @@ fn can_be_followed(row: &FlowStats) -> bool {
         })
 }
 
-/// Whether a packet has the fields of a match as far as they can be read.
+/// Whether a packet may match, judged by the match fields that can be read.
 fn may_match(r#match: &Match, packet: &PacketFields) -> bool {
     r#match.fields.iter().all(|field| match field {
         MatchField::Basic { field, value, mask } => {
@@ -338,7 +338,7 @@ pub(super) struct Notes<'a> {
     choices: Vec<Choice>,
     left: Allowance,
     is_over: bool,
-    /// Number of steps that end a copy of the packet's way.
+    /// Number of steps that end the path of a copy of the packet.
     ends: usize,
 }
 
@@ -368,7 +368,8 @@ impl<'a> Notes<'a> {
         self.steps.push(step);
     }
 
-    /// Whether so much is left, and the walk goes on. It ends otherwise, which is noted.
+    /// Spends from the allowance and reports whether the walk continues. If too little is left, a
+    /// step notes that the walk ends.
     fn spend(&mut self, work: usize, bytes: usize) -> bool {
         if self.is_over {
             return false;
@@ -389,7 +390,7 @@ impl<'a> Notes<'a> {
         });
     }
 
-    /// Whether the walk has been too long to go on.
+    /// Whether the walk has ended because it was too long.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
@@ -407,7 +408,7 @@ impl<'a> Notes<'a> {
         self.ends
     }
 
-    /// Notes that what follows is of one bucket. Returns the number of ends before.
+    /// Notes that the following steps belong to one bucket. Returns the number of ends so far.
     pub fn enter(&mut self, choice: Choice) -> usize {
         self.choices.push(choice);
         self.ends
@@ -428,7 +429,7 @@ impl<'a> Notes<'a> {
         });
     }
 
-    /// Notes the entry that a packet meets. Returns whether it can be carried out.
+    /// Notes the entry that a packet meets. Returns whether the entry can be carried out.
     pub fn lookup(
         &mut self,
         table_id: TableId,
@@ -458,14 +459,14 @@ impl<'a> Notes<'a> {
         !is_opaque && !self.is_over
     }
 
-    /// Whether a group of so many buckets can be looked at, each of which counts.
+    /// Whether the allowance suffices for a group with this many buckets, each of which counts.
     pub fn group(&mut self, bucket_count: usize) -> bool {
         self.spend(bucket_count, bucket_count * size_of::<usize>())
     }
 
-    /// Whether the actions of a bucket can be carried out, which is noted if not.
+    /// Whether the actions of a bucket can be carried out; if not, a step notes this.
     pub fn bucket(&mut self, actions: &[Action]) -> bool {
-        // They are checked and sorted before the first is carried out.
+        // All actions are checked and sorted before the first is carried out.
         if !self.spend(actions.len(), 0) {
             return false;
         }
@@ -505,7 +506,7 @@ impl<'a> Notes<'a> {
     }
 }
 
-/// The memory that a copy of an entry takes, or more.
+/// Upper bound of the memory that a copy of an entry takes.
 fn bytes_of_entry(entry: &FlowEntry) -> usize {
     let of_instruction = |instruction: &Instruction| match instruction {
         Instruction::ApplyActions(actions) | Instruction::WriteActions(actions) => {
@@ -515,7 +516,7 @@ fn bytes_of_entry(entry: &FlowEntry) -> usize {
         _ => 0,
     };
     let instructions = entry.instructions.iter().map(of_instruction);
-    // Its match is there twice: as stated, and in the form that is compared.
+    // The entry has its match twice: as stated, and in the form used for comparison.
     let fields = 2 * size_of_val(&*entry.r#match.fields);
     let own = size_of::<FlowEntry>() + size_of_val(&*entry.instructions);
     own + fields + instructions.sum::<usize>()

@@ -26,7 +26,7 @@ pub struct FlowEntry {
     pub cookie: Cookie,
     /// Options of the entry.
     pub flags: FlowModFlags,
-    /// Seconds; 0 for never.
+    /// Idle timeout in seconds; 0 for none.
     pub idle_timeout: u16,
     /// Hard time-out in seconds; 0 for none.
     pub hard_timeout: u16,
@@ -36,26 +36,27 @@ pub struct FlowEntry {
     pub instructions: Vec<Instruction>,
     /// Time when the entry was added.
     pub created_at: Instant,
-    /// Where the hard timeout counts from.
+    /// Time from which the hard timeout counts.
     pub refreshed_at: Instant,
-    /// The last packet, or the creation.
+    /// Time of the last packet, or of the creation.
     pub used_at: Instant,
     /// Packets that matched.
     pub packet_count: u64,
     /// Bytes that matched.
     pub byte_count: u64,
     pub(super) pattern: Pattern,
-    /// When this entry is to be looked at again; never later than its deadline.
+    /// Time of the next check of this entry; never later than its deadline.
     pub(super) check_at: Option<Instant>,
 }
 
 impl FlowEntry {
-    /// The table-miss entry matches everything at priority 0 (OpenFlow 1.3.1, 5.4).
+    /// Reports whether this is the table-miss entry, which matches everything at priority 0
+    /// (OpenFlow 1.3.1, 5.4).
     pub fn is_table_miss(&self) -> bool {
         self.priority == 0 && self.pattern.0.is_empty()
     }
 
-    /// When the entry expires if no packet comes, and why. The hard timeout wins a tie.
+    /// Returns when and why the entry expires if no packet arrives. The hard timeout wins a tie.
     pub fn deadline(&self) -> Option<(Instant, FlowRemovedReason)> {
         let after = |from: Instant, seconds: u16, reason| {
             (seconds > 0).then(|| (from + Duration::from_secs(seconds.into()), reason))
@@ -91,7 +92,7 @@ impl FlowEntry {
             .any(|a| matches!(a, Action::Group(g) if *g == group))
     }
 
-    /// Reports whether the entry sends packets through this meter. In 1.5 an action says so.
+    /// Reports whether the entry sends packets through this meter. In 1.5 the meter is an action.
     pub fn uses_meter(&self, meter: MeterId) -> bool {
         let is_it = |i: &Instruction| matches!(i, Instruction::Meter(m) if *m == meter);
         let by_action = |a: &Action| matches!(a, Action::Meter(m) if *m == meter);
@@ -138,10 +139,10 @@ impl FlowEntry {
         }
     }
 
-    /// An entry as a switch reports it.
+    /// Makes an entry from a row that a switch reports.
     ///
     /// # Errors
-    /// The OFPBMC_* that its match would be answered with.
+    /// The OFPBMC_* error that a switch would answer the match with.
     pub(super) fn of_row(row: FlowStats) -> Result<FlowEntry, ErrorKind> {
         Ok(FlowEntry {
             pattern: Pattern::new(&row.r#match)?,
@@ -182,12 +183,12 @@ impl FlowEntry {
     }
 }
 
-/// Whole seconds, as far as the field goes.
+/// Whole seconds, limited to the largest value of the field.
 pub(super) fn seconds(d: Duration) -> u32 {
     u32::try_from(d.as_secs()).unwrap_or(u32::MAX)
 }
 
-/// Names an entry within its table. Grows with every entry added.
+/// Identifies an entry within its table. Ids grow with every entry added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EntryId {
     age: u64,
@@ -203,7 +204,7 @@ struct Shape {
     places: HashTable<Place>,
 }
 
-/// An entry in the index of its shape: enough to pass over it without a look at the entry.
+/// An entry in the index of its shape, with enough data to skip it without reading the entry.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     hash: u64,
@@ -218,11 +219,11 @@ impl Shape {
     }
 }
 
-/// Entries of one table. At equal priority the oldest matching entry wins: OpenFlow leaves open
-/// which, and a model must be the same in every run.
+/// Entries of one table. At equal priority the oldest matching entry wins. OpenFlow leaves the
+/// choice open, but a model must be the same in every run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowTable {
-    /// Each with its id; those that hold nothing are in `free`.
+    /// Entries with their ids; empty slots are listed in `free`.
     slots: Vec<Option<(EntryId, FlowEntry)>>,
     free: Vec<usize>,
     /// Kinds of match, by descending `priority_max`.
@@ -242,13 +243,13 @@ impl FlowTable {
         (*of == id).then_some(entry)
     }
 
-    /// The entry, to change all but its match and priority.
+    /// Returns an entry, for changes to anything but its match and priority.
     pub fn get_mut(&mut self, id: EntryId) -> Option<&mut FlowEntry> {
         let (of, entry) = self.slots.get_mut(id.slot)?.as_mut()?;
         (*of == id).then_some(entry)
     }
 
-    /// Oldest first.
+    /// Iterates over the entries, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (EntryId, &FlowEntry)> {
         let mut all: Vec<_> = self.all().collect();
         all.sort_by_key(|(id, _)| *id);
@@ -260,7 +261,7 @@ impl FlowTable {
         slots.map(|(id, entry)| (*id, entry))
     }
 
-    /// The matching entry of highest priority.
+    /// Returns the matching entry with the highest priority.
     pub fn lookup(&self, packet: &PacketFields) -> Option<EntryId> {
         let mut best: Option<(u16, EntryId)> = None;
         for shape in &self.shapes {
@@ -283,8 +284,8 @@ impl FlowTable {
         best.map(|(_, id)| id)
     }
 
-    /// Another entry that matches the packet at the priority of this one, and does something else:
-    /// OpenFlow leaves open which of them takes it.
+    /// Returns another entry of the same priority that matches the packet but has different
+    /// instructions. OpenFlow leaves open which of the two takes the packet.
     pub fn rival(&self, of: EntryId, packet: &PacketFields) -> Option<&FlowEntry> {
         let entry = self.get(of)?;
         let mut others = self.iter().map(|(_, other)| other);
@@ -295,7 +296,7 @@ impl FlowTable {
         })
     }
 
-    /// The entry of just this match and priority.
+    /// Returns the entry with exactly this match and priority.
     pub fn find_strict(&self, pattern: &Pattern, priority: u16) -> Option<EntryId> {
         let shape = &self.shapes[self.find_shape(pattern)?];
         let mut places = shape.get(pattern.hash());
@@ -382,8 +383,8 @@ fn hash_with(hash: u64, value: u128) -> u64 {
     mix(hash.rotate_left(5) ^ value as u64 ^ mix((value >> 64) as u64))
 }
 
-/// A match in one form: checked, sorted by field, values masked, wildcards gone. Two matches are
-/// the same to OpenFlow when their patterns are equal.
+/// A match in canonical form: checked, sorted by field, values masked, wildcards removed. Two
+/// matches are the same to OpenFlow when their patterns are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern(Vec<Term>);
 
@@ -395,10 +396,10 @@ struct Term {
 }
 
 impl Pattern {
-    /// Brings a match in this form.
+    /// Converts a match to this form.
     ///
     /// # Errors
-    /// The OFPBMC_* that a switch answers to a match that makes no sense.
+    /// The OFPBMC_* error that a switch answers to a match that makes no sense.
     pub fn new(r#match: &Match) -> Result<Pattern, ErrorKind> {
         let mut terms: Vec<Term> = Vec::with_capacity(r#match.fields.len());
         for field in &r#match.fields {
@@ -441,8 +442,8 @@ impl Pattern {
         }
     }
 
-    /// Reports whether every packet this matches is matched by `wider` too: what non-strict MODIFY
-    /// and DELETE, and statistics, select by.
+    /// Reports whether `wider` matches every packet that this pattern matches. Non-strict MODIFY
+    /// and DELETE, and statistics, select entries by this rule.
     pub fn is_within(&self, wider: &Pattern) -> bool {
         wider.0.iter().all(|w| {
             let narrower =
@@ -451,7 +452,7 @@ impl Pattern {
         })
     }
 
-    /// Reports whether some packet could match both.
+    /// Reports whether some packet could match both patterns.
     pub fn overlaps(&self, other: &Pattern) -> bool {
         self.0.iter().all(|t| {
             other

@@ -101,7 +101,7 @@ impl Switch {
         Ok(Vec::new())
     }
 
-    /// Gives every entry concerned the new instructions; cookie, timeouts and flags stay.
+    /// Gives every selected entry the new instructions; cookie, timeouts and flags stay.
     fn modify(&mut self, now: Instant, m: &FlowMod, pattern: &Pattern) -> bool {
         let strict = m.command == FlowModCommand::ModifyStrict;
         let concerned = self.concerned(m, pattern, strict);
@@ -156,10 +156,10 @@ impl Switch {
         found
     }
 
-    /// Reports whether the entry outputs where DELETE or a statistics request asks; `ANY` asks
-    /// nothing.
+    /// Reports whether the entry outputs to the port and group that DELETE or a statistics request
+    /// names; `ANY` names none.
     pub(super) fn outputs(&self, entry: &FlowEntry, port: PortNo, group: GroupId) -> bool {
-        // 1.0 has no groups, and whatever the field holds says nothing.
+        // 1.0 has no groups, so the value of this field means nothing.
         let any_group = group == GroupId::ANY || self.options.version == Version::V10;
         (port == PortNo::ANY || entry.outputs_to(port)) && (any_group || entry.uses_group(group))
     }
@@ -181,7 +181,7 @@ impl Switch {
             .collect()
     }
 
-    /// Takes an entry out; answers its FLOW_REMOVED if it asked for one.
+    /// Removes an entry; returns its FLOW_REMOVED if the entry asked for one.
     pub(super) fn remove(
         &mut self,
         now: Instant,
@@ -202,8 +202,8 @@ impl Switch {
         tell.then_some(Message::FlowRemoved(removed))
     }
 
-    /// Notes when the entry is to be looked at. Packets move an idle deadline on without touching
-    /// the note: it is corrected when it comes up.
+    /// Notes when to check the entry. Packets postpone an idle deadline without changing the note;
+    /// it is corrected when its time comes.
     pub(super) fn watch(&mut self, table: TableId, id: EntryId) {
         let Some(entry) = self.tables[usize::from(table.0)].get_mut(id) else {
             return;

@@ -11,10 +11,10 @@ use clock::Instant;
 
 use super::actions;
 
-/// How many groups may follow each other. Loops are refused when a group is set.
+/// Maximum number of groups in a chain. Loops are refused when a group is set.
 pub(super) const GROUP_DEPTH_MAX: usize = 16;
 
-/// Buckets of one group.
+/// Maximum number of buckets in a group.
 const BUCKETS_MAX: usize = 256;
 
 #[derive(Clone, Debug)]
@@ -29,14 +29,14 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// The buckets of a SELECT group that some packet takes, by index.
+    /// Returns the indices of the SELECT group's buckets that some packet takes.
     pub fn choices(&self, is_live: impl Fn(&Bucket) -> bool) -> Vec<usize> {
         let is_choice = |(_, bucket): &(usize, &Bucket)| bucket.weight > 0 && is_live(bucket);
         let buckets = self.buckets.iter().enumerate().filter(is_choice);
         buckets.map(|(at, _)| at).collect()
     }
 
-    /// The buckets that a packet takes, by index.
+    /// Returns the indices of the buckets that a packet takes.
     pub fn choose(&self, flow_key: u64, is_live: impl Fn(&Bucket) -> bool) -> Vec<usize> {
         let all = 0..self.buckets.len();
         let live = |i: &usize| is_live(&self.buckets[*i]);
@@ -70,7 +70,7 @@ impl Groups {
         self.map.get(&id)
     }
 
-    /// Takes a group over as a switch describes it.
+    /// Adds a group as a switch describes it.
     pub fn put(&mut self, description: GroupDesc) {
         let group = Group {
             group_type: description.group_type,
@@ -87,7 +87,7 @@ impl Groups {
         self.map.iter().map(|(id, group)| (*id, group))
     }
 
-    /// Carries out `m` and answers which groups went.
+    /// Carries out `m` and returns the deleted groups.
     pub fn apply(
         &mut self,
         now: Instant,
@@ -144,9 +144,9 @@ impl Groups {
         }
     }
 
-    /// The groups that are live, by what their buckets watch. A bucket that watches nothing is
-    /// live, one that watches is live with what it watches, and a group is with one of its buckets.
-    /// Groups that watch nothing but each other are not live. It looks at each bucket once.
+    /// Returns the live groups. A bucket that watches nothing is live; otherwise it is live if the
+    /// port and group that it watches are. A group is live if one of its buckets is. Groups that
+    /// watch nothing but each other are not live. Each bucket is examined once.
     pub fn live(&self, port_is_live: impl Fn(PortNo) -> bool) -> BTreeSet<GroupId> {
         let mut live = Vec::new();
         let mut watchers: BTreeMap<GroupId, Vec<GroupId>> = BTreeMap::new();
@@ -206,7 +206,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Reports whether `wanted` is `from` or follows it, or the chain is too long to decide.
+    /// Reports whether `wanted` is `from` or is reached from it, or the chain is too long to
+    /// decide.
     fn reaches(&self, from: GroupId, wanted: GroupId, depth: usize) -> bool {
         from == wanted
             || depth >= GROUP_DEPTH_MAX
@@ -226,7 +227,7 @@ fn references(buckets: &[Bucket]) -> impl Iterator<Item = GroupId> {
         })
 }
 
-/// A meter counts and lets everything pass: rates are for a model with queues.
+/// A meter. It counts packets and lets all of them pass: rates are for a model with queues.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     pub config: MeterMod,
@@ -249,7 +250,7 @@ impl Meters {
         self.map.iter().map(|(id, meter)| (*id, meter))
     }
 
-    /// Carries out `m` and answers which meters went.
+    /// Carries out `m` and returns the deleted meters.
     pub fn apply(
         &mut self,
         now: Instant,

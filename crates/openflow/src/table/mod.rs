@@ -1,11 +1,12 @@
 //! A switch as OpenFlow describes it: apply the controller's messages, then ask where a packet
-//! goes. Controller logic is judged by it, and the simulator's switches are made of it.
+//! goes. It is the reference for controller logic, and the simulator builds its switches from it.
 //!
-//! It follows OpenFlow 1.3.1 and, where that leaves a choice, Open vSwitch: an entry that is added
-//! again keeps its counters, packets are never buffered, a port may be output to before it exists.
-//! Under [`Version::V10`] it follows 1.0 instead: a table miss goes to the controller, adding again
-//! zeroes counters, MODIFY without a match adds. Left out: meters count but never drop, tables have
-//! no eviction, NORMAL learns without ageing, queues are named in the output and not served.
+//! The switch follows OpenFlow 1.3.1 and, where the specification leaves a choice, Open vSwitch: an
+//! entry added again keeps its counters, packets are never buffered, and an action may output to a
+//! port that does not exist yet. Under [`Version::V10`] the switch follows 1.0 instead: a table
+//! miss goes to the controller, adding an entry again zeroes its counters, and MODIFY without a
+//! matching entry adds one. Left out: meters count but never drop, tables have no eviction, NORMAL
+//! learns without ageing, and queues are named in the output but not served.
 
 mod actions;
 pub mod explain;
@@ -39,26 +40,26 @@ use pipeline::{Trace, Walk};
 /// Identity and capacity of a reference switch.
 #[derive(Clone, Debug)]
 pub struct SwitchOptions {
-    /// Rules that it follows: those of 1.0, or of 1.3 for every later version. A meter may be an
-    /// action as well, as it is in 1.5.
+    /// Rules that the switch follows: those of 1.0, or those of 1.3 for every later version. A
+    /// meter may also be an action, as in 1.5.
     pub version: Version,
     /// Identity of the switch.
     pub datapath_id: DatapathId,
-    /// 1 to 255.
+    /// Number of tables, 1 to 255.
     pub n_tables: u8,
-    /// Number of entries a table; one more is TABLE_FULL.
+    /// Maximum number of entries in a table; one more is answered with TABLE_FULL.
     pub entries_max: usize,
-    /// Number of groups; one more is OUT_OF_GROUPS.
+    /// Maximum number of groups; one more is answered with OUT_OF_GROUPS.
     pub groups_max: usize,
-    /// Bitmap of the [group types](crate::message::GroupType) that it takes; another is BAD_TYPE.
+    /// Bitmap of the supported [group types](crate::message::GroupType); others get BAD_TYPE.
     pub group_types: u32,
-    /// Number of meters; one more is OUT_OF_METERS.
+    /// Maximum number of meters; one more is answered with OUT_OF_METERS.
     pub meters_max: usize,
-    /// Number of addresses that NORMAL learns; it floods to others.
+    /// Maximum number of addresses that NORMAL learns; packets to other addresses are flooded.
     pub macs_max: usize,
-    /// Hardware in its description.
+    /// Hardware named in the switch's description.
     pub hardware: &'static str,
-    /// Open vSwitch starts the hard timeout again on MODIFY; OpenFlow says it does not.
+    /// Whether MODIFY restarts the hard timeout, as in Open vSwitch. OpenFlow says it does not.
     pub modify_restarts_hard_timeout: bool,
 }
 
@@ -85,7 +86,7 @@ impl Default for SwitchOptions {
 pub enum Output {
     /// The packet leaves by a port, as the actions rewrote it.
     Port {
-        /// Port that it leaves by.
+        /// Output port.
         port: PortNo,
         /// Queue that SET_QUEUE or ENQUEUE chose.
         queue: Option<QueueId>,
@@ -100,19 +101,20 @@ pub enum Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// The port it came by is unknown, down, or set to receive nothing.
+    /// The ingress port is unknown, down, or set to receive nothing.
     InPortClosed,
-    /// No entry matched it.
+    /// No entry matched the packet.
     TableMiss,
-    /// Its entries have no output.
+    /// The packet's entries have no output.
     NoOutput,
-    /// The port it should leave by is unknown, down, or set to forward nothing.
+    /// The output port is unknown, down, or set to forward nothing.
     OutPortClosed,
-    /// Output to the port it came by must be said as IN_PORT (OpenFlow 1.3.1, 5.12).
+    /// The output port is the ingress port, which must be written as IN_PORT (OpenFlow 1.3.1,
+    /// 5.12).
     BackToInPort,
-    /// Its group is gone or has no live bucket.
+    /// The packet's group does not exist or has no live bucket.
     NoBucket,
-    /// Its TTL ran out, and the controller has not asked to see such packets.
+    /// The packet's TTL ran out, and the controller has not asked for such packets.
     Expired,
 }
 
@@ -143,12 +145,12 @@ pub struct Switch {
     meters: Meters,
     ports: BTreeMap<PortNo, PortRecord>,
     learned: BTreeMap<(u16, MacAddr), PortNo>,
-    /// Every entry with a timeout once, by `FlowEntry::check_at`.
+    /// Each entry with a timeout, once, ordered by `FlowEntry::check_at`.
     deadlines: BTreeSet<(Instant, TableId, EntryId)>,
     drops: BTreeMap<DropReason, u64>,
     config: SwitchConfig,
-    /// Whether the controller wants packets whose TTL has run out. As with Open vSwitch, one of 1.3
-    /// must ask for them.
+    /// Whether the controller wants packets whose TTL has run out. A 1.3 controller must ask for
+    /// them, as with Open vSwitch.
     sends_expired: bool,
     role: Role,
     generation_id: Option<u64>,
@@ -168,7 +170,7 @@ impl PortRecord {
 }
 
 impl Switch {
-    /// Makes a switch without ports and entries.
+    /// Returns a switch without ports or entries.
     pub fn new(options: SwitchOptions) -> Switch {
         assert!(options.n_tables > 0, "a switch has a table");
         Switch {
@@ -190,7 +192,7 @@ impl Switch {
         }
     }
 
-    /// A 1.3 switch with these ports, all up.
+    /// Returns a 1.3 switch with these ports, all up.
     pub fn with_ports(ports: impl IntoIterator<Item = u32>) -> Switch {
         let mut switch = Switch::new(SwitchOptions::default());
         for number in ports {
@@ -199,12 +201,12 @@ impl Switch {
         switch
     }
 
-    /// Carries out a message of the controller and answers the messages it causes.
+    /// Carries out a message of the controller and returns the messages to send in response.
     ///
-    /// PACKET_OUT has outputs instead and goes to [`packet_out`](Switch::packet_out).
+    /// PACKET_OUT has outputs instead: pass it to [`packet_out`](Switch::packet_out).
     ///
     /// # Errors
-    /// The error to answer with. The switch has not changed then.
+    /// The error to answer with; the switch has not changed.
     pub fn apply(&mut self, now: Instant, message: &Message) -> Result<Vec<Message>, ErrorKind> {
         Ok(match message {
             Message::FlowMod(m) => self.flow_mod(now, m)?,
@@ -284,9 +286,9 @@ impl Switch {
         Ok(self.count(now, None, m.data.len(), trace))
     }
 
-    /// Takes a packet in by `in_port`, counts it, and answers what comes out.
+    /// Receives a packet on `in_port`, counts it, and returns its outputs.
     ///
-    /// Entries that are due at `now` still match until [`handle_timeout`](Switch::handle_timeout).
+    /// Entries due at `now` still match until [`handle_timeout`](Switch::handle_timeout) is called.
     pub fn process(&mut self, now: Instant, in_port: PortNo, packet: &[u8]) -> Vec<Output> {
         let mut walk = Walk::new(self);
         walk.receive(in_port, Bytes::copy_from_slice(packet));
@@ -301,7 +303,7 @@ impl Switch {
         walk.trace.outputs
     }
 
-    /// The ports by which the packet would leave, in the order of its actions.
+    /// Returns the ports that the packet would leave by, in the order of its actions.
     pub fn ports_of(&self, in_port: PortNo, packet: &[u8]) -> Vec<PortNo> {
         let port = |output| match output {
             Output::Port { port, .. } => port,
@@ -311,7 +313,7 @@ impl Switch {
         outputs.into_iter().map(port).collect()
     }
 
-    /// Every entry, table by table, oldest first.
+    /// Iterates over the entries, table by table, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = &FlowEntry> {
         self.tables.iter().flat_map(|t| t.iter().map(|(_, e)| e))
     }
@@ -321,7 +323,7 @@ impl Switch {
         self.tables.iter().map(FlowTable::len).sum()
     }
 
-    /// Every group, by number.
+    /// Iterates over the groups in the order of their numbers.
     pub fn groups(&self) -> impl Iterator<Item = GroupDesc> {
         self.groups.iter().map(|(group_id, group)| GroupDesc {
             group_type: group.group_type,
@@ -336,7 +338,7 @@ impl Switch {
         self.groups.iter().count()
     }
 
-    /// Every meter, by number.
+    /// Iterates over the meters in the order of their numbers.
     pub fn meters(&self) -> impl Iterator<Item = MeterConfig> {
         self.meters.iter().map(|(meter_id, meter)| MeterConfig {
             flags: meter.config.flags,
@@ -350,12 +352,12 @@ impl Switch {
         self.ports.values().map(|r| &r.port)
     }
 
-    /// Packets and copies of packets that went nowhere.
+    /// Number of packets, and copies of packets, dropped for this reason.
     pub fn drops(&self, reason: DropReason) -> u64 {
         self.drops.get(&reason).copied().unwrap_or(0)
     }
 
-    /// Makes the answer to FEATURES_REQUEST.
+    /// Returns the answer to FEATURES_REQUEST.
     pub fn features(&self) -> SwitchFeatures {
         let v10 = self.options.version == Version::V10;
         SwitchFeatures {
@@ -381,7 +383,7 @@ impl Switch {
         }
     }
 
-    /// Adds a port or changes it; answers the PORT_STATUS to send.
+    /// Adds or changes a port; returns the PORT_STATUS to send.
     pub fn set_port(&mut self, now: Instant, port: Port) -> Message {
         let status = |reason, port| Message::PortStatus(PortStatus { reason, port });
         if let Some(record) = self.ports.get_mut(&port.port_no) {
@@ -397,7 +399,7 @@ impl Switch {
         status(PortReason::ADD, port)
     }
 
-    /// Takes a port away; answers the PORT_STATUS to send if there was one.
+    /// Removes a port; returns the PORT_STATUS to send if the port existed.
     pub fn remove_port(&mut self, number: PortNo) -> Option<Message> {
         let record = self.ports.remove(&number)?;
         self.learned.retain(|_, port| *port != number);
@@ -407,7 +409,7 @@ impl Switch {
         }))
     }
 
-    /// Sets whether a port has a link; answers the PORT_STATUS to send if that is new.
+    /// Sets whether a port has a link; returns the PORT_STATUS to send if this is a change.
     pub fn set_link(&mut self, number: PortNo, up: bool) -> Option<Message> {
         let record = self.ports.get_mut(&number)?;
         let state = record.port.state.0 & !(PortState::LINK_DOWN | PortState::LIVE).0;
@@ -427,7 +429,7 @@ impl Switch {
         }))
     }
 
-    /// Lets entries expire that are due; answers the FLOW_REMOVED to send.
+    /// Expires the entries that are due; returns the FLOW_REMOVED messages to send.
     pub fn handle_timeout(&mut self, now: Instant) -> Vec<Message> {
         let mut removed = Vec::new();
         while let Some((at, table, id)) = self.deadlines.first().copied() {
@@ -449,8 +451,8 @@ impl Switch {
         removed
     }
 
-    /// When to call [`handle_timeout`](Switch::handle_timeout). May be early for an entry that was
-    /// used meanwhile, never late.
+    /// Returns when to call [`handle_timeout`](Switch::handle_timeout). The time may be early for
+    /// an entry that was used meanwhile, never late.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         self.deadlines
             .first()
@@ -502,7 +504,7 @@ impl Switch {
         self.ports.get(&port).is_some_and(|r| is_live(&r.port))
     }
 
-    /// Counts what a walk touched.
+    /// Updates the counters of everything that a walk touched.
     fn count(
         &mut self,
         now: Instant,

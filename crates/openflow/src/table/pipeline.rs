@@ -1,5 +1,5 @@
-//! A packet's walk through the tables. A walk changes nothing: it says what comes out, and what was
-//! touched on the way, so that asking and forwarding cannot differ.
+//! A packet's walk through the tables. A walk changes nothing: it reports the outputs, and
+//! everything that it touched. Queries and forwarding therefore cannot differ.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -35,17 +35,17 @@ pub(super) struct Walk<'a> {
     pub trace: Trace,
     /// The live groups, found when a bucket first watches one.
     live_groups: OnceCell<Arc<BTreeSet<GroupId>>>,
-    /// Where the steps of the walk are noted, if somebody wants them.
+    /// Notes of the walk's steps, if the caller wants them.
     notes: Option<Notes<'a>>,
 }
 
-/// Which entry acts: what a packet-in says of its cause.
+/// The entry that acts, which a packet-in reports as its cause.
 #[derive(Clone, Copy)]
 struct Origin {
     table_id: TableId,
     cookie: Cookie,
     reason: PacketInReason,
-    /// PACKET_OUT may send to TABLE, an entry may not.
+    /// Whether this is a PACKET_OUT, which may send to TABLE; an entry may not.
     packet_out: bool,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A walk that also notes its steps, and goes to every bucket that a hash may choose.
+    /// Returns a walk that also notes its steps, and visits every bucket that a hash may choose.
     pub fn explaining(switch: &'a Switch, notes: Notes<'a>) -> Walk<'a> {
         Walk {
             live_groups: OnceCell::from(notes.live_groups()),
@@ -68,12 +68,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The steps that were noted, and what is left to others.
+    /// Returns the noted steps and the rest of the allowance.
     pub fn end(self) -> Option<(Vec<Step>, Allowance)> {
         self.notes.map(Notes::end)
     }
 
-    /// Whether so much has been noted that the walk ends here.
+    /// Whether the walk ends here because too much has been noted.
     fn is_over(&self) -> bool {
         self.notes.as_ref().is_some_and(Notes::is_over)
     }
@@ -102,7 +102,7 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// A packet that comes in by a port of the switch.
+    /// Processes a packet received on a port of the switch.
     pub fn receive(&mut self, in_port: PortNo, bytes: Bytes) {
         let receives = self
             .switch
@@ -115,7 +115,7 @@ impl<'a> Walk<'a> {
         self.tables(Packet::new(in_port, bytes));
     }
 
-    /// A packet that the controller sends, with the actions that came along.
+    /// Processes a packet from the controller, with the actions sent with it.
     pub fn packet_out(&mut self, in_port: PortNo, bytes: Bytes, actions: &[Action]) {
         let origin = Origin {
             table_id: TableId(0),
@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Without a table-miss entry a packet is dropped; in 1.0 it goes to the controller.
+    /// Drops a packet, as there is no table-miss entry; in 1.0 sends it to the controller.
     fn miss(&mut self, packet: &Packet, table_id: TableId) {
         let in_port = self.switch.ports.get(&packet.fields.in_port());
         let asks = self.switch.options.version == Version::V10
@@ -193,7 +193,8 @@ impl<'a> Walk<'a> {
         self.packet_in(packet, origin);
     }
 
-    /// Instructions in the order of OpenFlow 1.3.1, 5.9, whatever order they came in.
+    /// Carries out instructions in the order of OpenFlow 1.3.1, 5.9, whatever their order in the
+    /// entry.
     fn entry(
         &mut self,
         packet: &mut Packet,
@@ -260,7 +261,7 @@ impl<'a> Walk<'a> {
         self.note(|_| Step::Meter(meter));
     }
 
-    /// Each bucket works on a packet of its own; the one that came in goes on unchanged.
+    /// Sends a packet to a group. Each bucket works on its own copy; the original stays unchanged.
     fn group(&mut self, packet: &Packet, id: GroupId, origin: Origin, depth: usize) {
         let switch = self.switch;
         let group = switch.groups.get(id);
@@ -337,7 +338,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// To every open port but the one it came by, less those with `barred` set.
+    /// Outputs to every open port except the ingress port and ports with `barred` set.
     fn flood(&mut self, packet: &Packet, barred: PortConfig) {
         let in_port = packet.fields.in_port();
         let open = |config: PortConfig| barred.is_empty() || !config.contains(barred);
@@ -351,7 +352,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A learning bridge per VLAN id; what it does not know, and multicast, it floods.
+    /// Forwards like a learning bridge per VLAN id; unknown and multicast addresses are flooded.
     fn normal(&mut self, packet: &Packet) {
         let (Some(src), Some(dst)) = (packet.fields.eth_src(), packet.fields.eth_dst()) else {
             return self.drop(DropReason::NoOutput);
@@ -385,10 +386,10 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// The whole packet: there are no buffers, and then `max_len` does not apply (OpenFlow 1.3.1,
-    /// 7.4.1).
+    /// Sends the whole packet to the controller: there are no buffers, and then `max_len` does not
+    /// apply (OpenFlow 1.3.1, 7.4.1).
     fn packet_in(&mut self, packet: &Packet, origin: Origin) {
-        // 1.0 does not say which entry it was.
+        // A packet-in of 1.0 does not name the entry.
         let v10 = self.switch.options.version == Version::V10;
         let cookie = if v10 { Cookie(u64::MAX) } else { origin.cookie };
         let mut r#match = Match::any().with_in_port(packet.fields.in_port());

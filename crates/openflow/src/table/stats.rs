@@ -15,17 +15,17 @@ use clock::Instant;
 use super::flow::{Pattern, seconds};
 use super::{FlowEntry, Switch};
 
-/// Entries in one message of an answer, so that it stays below 64 KiB.
+/// Maximum number of entries in one message of an answer, to keep it below 64 KiB.
 const ENTRIES_PER_REPLY: usize = 64;
 
-/// Actions that any entry may apply, the table-miss entry too (OFPAT_*): OUTPUT, TTLs, pushes and
-/// pops, SET_QUEUE, GROUP, SET_FIELD.
+/// Actions that any entry may apply, including the table-miss entry (OFPAT_*): OUTPUT, TTLs, pushes
+/// and pops, SET_QUEUE, GROUP, SET_FIELD.
 const ACTIONS: [u16; 12] = [0, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25];
 
 /// A value that is not counted (OpenFlow 1.3.1, 7.3.5.6).
 const NOT_COUNTED: u64 = u64::MAX;
 
-/// A port that nothing has passed.
+/// Statistics of a port without any traffic.
 pub(super) fn no_traffic(port_no: PortNo) -> PortStats {
     PortStats {
         port_no,
@@ -113,7 +113,7 @@ pub(super) fn answer(
         RequestBody::PortDesc(_) => {
             in_parts(switch.ports().cloned().collect(), ReplyBody::PortDesc)
         }
-        // Tables cannot be set otherwise than they are.
+        // The features of a table cannot be changed.
         RequestBody::TableFeatures(set) if set.is_empty() => {
             in_parts(table_features(switch), ReplyBody::TableFeatures)
         }
@@ -136,7 +136,7 @@ fn one(body: ReplyBody) -> Vec<Message> {
     vec![Message::MultipartReply(MultipartReply { more, body })]
 }
 
-/// A list in as many messages as it needs, and one even if it is empty.
+/// Splits a list into as many messages as it needs, at least one.
 fn in_parts<T>(mut list: Vec<T>, body: impl Fn(Vec<T>) -> ReplyBody) -> Vec<Message> {
     let mut messages = Vec::new();
     loop {
@@ -193,8 +193,8 @@ fn tables(switch: &Switch) -> Vec<TableStats> {
     (0u8..).zip(&switch.tables).map(stats).collect()
 }
 
-/// The tables with their sizes and actions. Floodlight sets a table-miss entry only where the table
-/// names OUTPUT among the actions of that entry.
+/// Returns the tables with their sizes and actions. Floodlight sets a table-miss entry only if the
+/// table names OUTPUT among that entry's actions.
 fn table_features(switch: &Switch) -> Vec<TableFeatures> {
     let id = |id: u16| FeatureId {
         id,

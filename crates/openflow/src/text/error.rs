@@ -13,7 +13,7 @@ pub struct TextError {
     pub column: usize,
     /// Text found there, at most 60 characters; empty at the end of the text.
     pub found: String,
-    /// Completes "write …".
+    /// Text that completes "write …".
     pub wanted: String,
 }
 

@@ -1,7 +1,7 @@
 //! Matches, actions, instructions and flow entries, as `ovs-ofctl` writes them.
 //!
-//! The order of a match is Open vSwitch's own, not its sender's. What Open vSwitch has no words
-//! for is written in the same style: `in_phy_port=`, `push_pbb:`, `copy_ttl_out`,
+//! Match fields are in Open vSwitch's order, not the sender's. Items that Open vSwitch has no words
+//! for are written in the same style: `in_phy_port=`, `push_pbb:`, `copy_ttl_out`,
 //! `oxm=HEADER:PAYLOAD`, `experimenter(ID,DATA)`.
 
 use std::fmt::{self, Display, Formatter, Write};
@@ -49,14 +49,14 @@ impl Display for FlowMod {
     }
 }
 
-/// The match with its priority in front, if that is not the usual one. Empty for "everything".
+/// The match, preceded by its priority if that is not the default. Empty for "everything".
 pub(super) fn match_text(version: Version, m: &Match, priority: u16) -> String {
     let (mut parts, transport) = match_parts(m);
     let untagged = parts
         .iter_mut()
         .find(|part| *part == "vlan_tci=0x0000/0x1fff");
     if let (Version::V10 | Version::V11, Some(part)) = (version, untagged) {
-        // Their one field for "no tag" (OFP_VLAN_NONE) leaves no bit open.
+        // Their only value for "no tag" (OFP_VLAN_NONE) has no mask.
         part.truncate("vlan_tci=0x0000".len());
     }
     if priority != PRIORITY_DEFAULT {
@@ -145,7 +145,7 @@ fn tcp_flags(parts: &mut Parts, m: &Match) {
     parts.push(format!("tcp_flags={text}"));
 }
 
-/// The protocol's shorthand, and whether it says the IP protocol too.
+/// The protocol's shorthand, and whether it implies the IP protocol too.
 fn shorthand(eth_type: Option<u16>, ip_proto: Option<u8>) -> Option<(&'static str, bool)> {
     let eth_type = eth_type?;
     match ip_proto.and_then(|proto| names::protocol(eth_type, Some(proto))) {
@@ -154,7 +154,7 @@ fn shorthand(eth_type: Option<u16>, ip_proto: Option<u8>) -> Option<(&'static st
     }
 }
 
-/// `name=value` one after the other.
+/// A list of `name=value` parts.
 #[derive(Default)]
 struct Parts(Vec<String>);
 
@@ -163,7 +163,8 @@ impl Parts {
         self.0.push(part);
     }
 
-    /// The field as SET_FIELD would write it, under `name`. A mask of zero says nothing.
+    /// Adds the field as SET_FIELD would write it, under `name`. A field with a mask of zero is
+    /// left out.
     fn plain(&mut self, m: &Match, field: Field, name: &str) {
         if let Some((value, mask)) = m.get(field).filter(|(_, mask)| *mask != 0) {
             let mut part = format!("{name}=");
@@ -175,7 +176,7 @@ impl Parts {
         }
     }
 
-    /// Decimal when exact, both in hex when masked.
+    /// Adds the value in decimal if exact; value and mask in hex if masked.
     fn number(&mut self, m: &Match, field: Field, name: &str) {
         match m.get(field) {
             Some((value, mask)) if mask == field.ones() => self.push(format!("{name}={value}")),
@@ -185,7 +186,7 @@ impl Parts {
     }
 }
 
-/// The two VLAN fields as one TCI, or as `dl_vlan` and `dl_vlan_pcp` where those say the same.
+/// Adds the two VLAN fields as one TCI, or as `dl_vlan` and `dl_vlan_pcp` if these mean the same.
 fn vlan(parts: &mut Parts, m: &Match) {
     let (vid, vid_mask) = m.get(Field::VlanVid).unwrap_or((0, 0));
     let pcp = m.exact(Field::VlanPcp);
@@ -193,7 +194,7 @@ fn vlan(parts: &mut Parts, m: &Match) {
     let mut tci = vid & 0x1fff;
     let mut mask = vid_mask;
     if let Some(pcp) = pcp {
-        // A priority is of a tag, so that the tag is there.
+        // A priority belongs to a tag, so there must be a tag.
         tci |= PRESENT | pcp << 13;
         mask |= PRESENT | 0xe000;
     }
@@ -249,7 +250,7 @@ fn network(parts: &mut Parts, m: &Match, shorthand_says_proto: bool) {
     parts.plain(m, Field::Ipv6Exthdr, "ipv6_exthdr");
 }
 
-/// `tp_src` and `tp_dst` where the protocol says whose they are, else the fields' own names.
+/// Adds `tp_src` and `tp_dst` if the match names their protocol, else the fields' own names.
 fn transport(parts: &mut Parts, m: &Match, eth_type: Option<u16>, ip_proto: Option<u8>) {
     let is_ip = matches!(eth_type, Some(0x0800 | 0x86dd));
     let mut ports = |src: Field, dst: Field, proto: u8| {
@@ -287,7 +288,7 @@ fn transport(parts: &mut Parts, m: &Match, eth_type: Option<u16>, ip_proto: Opti
     parts.plain(m, Field::Ipv6NdTll, "nd_tll");
 }
 
-/// Actions with commas between; none is `drop`.
+/// Writes the actions, separated by commas; an empty list is `drop`.
 pub(super) fn actions(w: &mut dyn Write, version: Version, list: &[Action]) -> fmt::Result {
     if list.is_empty() {
         return w.write_str("drop");
@@ -354,8 +355,8 @@ fn action(w: &mut dyn Write, version: Version, action: &Action) -> fmt::Result {
     }
 }
 
-/// OpenFlow 1.0 and 1.1 have no SET_FIELD: there the same action is one of `mod_dl_src` and its
-/// like.
+/// Writes a SET_FIELD. OpenFlow 1.0 and 1.1 have none: there the same action is `mod_dl_src` or a
+/// similar one.
 fn set_field(w: &mut dyn Write, version: Version, field: &MatchField) -> fmt::Result {
     match field {
         MatchField::Basic { field, value, mask } => {
@@ -386,7 +387,8 @@ fn set_field(w: &mut dyn Write, version: Version, field: &MatchField) -> fmt::Re
     }
 }
 
-/// All instructions in the order the switch carries them out (OpenFlow 1.3.1, 5.9), as one list.
+/// Writes all instructions in the order the switch carries them out (OpenFlow 1.3.1, 5.9), as one
+/// list.
 pub(super) fn instructions(
     w: &mut dyn Write,
     version: Version,
@@ -461,7 +463,7 @@ pub(super) fn bucket_id(id: BucketId) -> String {
     }
 }
 
-/// `bucket=` with what differs from the usual in front of its actions.
+/// Writes `bucket=`, the properties that differ from the default, and the actions.
 pub(super) fn bucket(
     w: &mut dyn Write,
     version: Version,
@@ -505,7 +507,7 @@ pub(super) fn flow_mod(w: &mut dyn Write, version: Version, m: &FlowMod) -> fmt:
     if !match_text.is_empty() {
         write!(w, "{match_text} ")?;
     }
-    // In 1.1 a modification that names no cookie to match on adds the entry that is not there.
+    // In 1.1 a modification without a cookie to match adds the entry if it does not exist.
     let may_add = version == Version::V11 && m.cookie_mask == Cookie(0);
     let sets_cookie = match m.command {
         FlowModCommand::Add => true,
@@ -538,7 +540,7 @@ pub(super) fn flow_mod(w: &mut dyn Write, version: Version, m: &FlowMod) -> fmt:
     instructions(w, version, &m.instructions)
 }
 
-/// Each flag with a space behind it.
+/// Writes each flag with a space after it.
 pub(super) fn flow_flags(w: &mut dyn Write, flags: FlowModFlags) -> fmt::Result {
     for (flag, word) in FLOW_FLAGS {
         if flags.contains(*flag) {

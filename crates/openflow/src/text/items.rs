@@ -1,6 +1,6 @@
 //! `key=value`, `key:value`, `key(value)` and bare words, separated by commas or white space.
 //!
-//! This is all the grammar that flow syntax has: what keys mean is known by whoever reads them.
+//! Flow syntax has no other grammar: whoever reads the items gives the keys their meaning.
 
 use winnow::combinator::{alt, opt, preceded};
 use winnow::error::EmptyError;
@@ -13,7 +13,7 @@ use super::error::TextError;
 
 type Input<'a> = LocatingSlice<&'a str>;
 
-/// One piece of a text and where it is.
+/// One item of a text and its position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item<'a> {
     pub key: &'a str,
@@ -42,7 +42,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Gives the items of `text` one after the other.
+/// Iterates over the items of `text`.
 pub(super) struct Items<'a> {
     text: &'a str,
     at: usize,
@@ -78,7 +78,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Everything from `item`'s value on, and where it starts.
+    /// Returns the text from `item`'s value on, and its position.
     pub fn rest_from(&self, item: &Item<'a>) -> (&'a str, usize) {
         (&self.text[item.value_at - self.base..], item.value_at)
     }
@@ -92,7 +92,7 @@ fn is_separator(c: char) -> bool {
     matches!(c, ',' | ' ' | '\t' | '\r' | '\n')
 }
 
-/// `None` at the end of the text.
+/// Reads the next item; `None` at the end of the text.
 fn item<'a>(input: &mut Input<'a>) -> Result<Option<Item<'a>>, EmptyError> {
     take_while(0.., is_separator).parse_next(input)?;
     if input.is_empty() {
@@ -115,7 +115,7 @@ fn item<'a>(input: &mut Input<'a>) -> Result<Option<Item<'a>>, EmptyError> {
     }))
 }
 
-/// `(…)`, parentheses within balanced.
+/// Reads `(…)`, with balanced parentheses inside.
 fn in_parentheses<'a>(input: &mut Input<'a>) -> Result<&'a str, EmptyError> {
     let text: &'a str = input.as_ref();
     if !text.starts_with('(') {
@@ -125,7 +125,7 @@ fn in_parentheses<'a>(input: &mut Input<'a>) -> Result<&'a str, EmptyError> {
     bytes(input, end + 1).map(|whole| &whole[1..end])
 }
 
-/// Up to a separator that is in no parentheses.
+/// Reads up to a separator outside parentheses.
 fn balanced<'a>(input: &mut Input<'a>) -> Result<&'a str, EmptyError> {
     let text: &'a str = input.as_ref();
     let mut depth = 0usize;
@@ -147,14 +147,14 @@ fn balanced<'a>(input: &mut Input<'a>) -> Result<&'a str, EmptyError> {
     bytes(input, end)
 }
 
-/// The next `len` bytes, which end between two characters.
+/// Reads the next `len` bytes, which end on a character boundary.
 fn bytes<'a>(input: &mut Input<'a>, len: usize) -> Result<&'a str, EmptyError> {
     let text: &'a str = input.as_ref();
     let count = text[..len].chars().count();
     take(count).parse_next(input)
 }
 
-/// Where the parenthesis closes that opens at the start of `text`, in bytes.
+/// Returns the byte position of the parenthesis that closes the one at the start of `text`.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, c) in text.char_indices() {

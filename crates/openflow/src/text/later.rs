@@ -1,5 +1,5 @@
-//! Messages of 1.4 and 1.5 as `ovs-ofctl ofp-print` writes them; in the same style those that Open
-//! vSwitch does not have.
+//! Messages of 1.4 and 1.5 as `ovs-ofctl ofp-print` writes them. Messages that Open vSwitch does
+//! not have are written in the same style.
 
 use std::fmt::{self, Write};
 
@@ -35,7 +35,7 @@ pub(super) fn bundle_command(command: BundleCommand) -> &'static str {
     }
 }
 
-/// A bundle's number, in C's way of writing hex: zero has no prefix.
+/// A bundle's number in hex as C writes it: zero has no prefix.
 fn bundle_id(id: u32) -> String {
     match id {
         0 => "0".into(),
@@ -53,7 +53,7 @@ pub(super) fn bundle_control(w: &mut String, m: &BundleControl) -> fmt::Result {
     write!(w, "\n bundle_id={id} type={command} flags={flags}")
 }
 
-/// The header line, and the message within as it would stand alone.
+/// Writes the header line, then the inner message as if it stood alone.
 pub(super) fn bundle_add(w: &mut String, version: Version, xid: Xid, m: &BundleAdd) -> fmt::Result {
     let (id, flags) = (bundle_id(m.bundle_id), bundle_flags(m.flags));
     writeln!(w, "\n bundle_id={id} flags={flags}")?;
@@ -84,7 +84,7 @@ pub(super) fn table_mod(w: &mut String, version: Version, m: &TableMod) -> fmt::
                 named.unwrap_or(&names::TABLE_MISS[0])
             );
         }
-        // It has the bits of `config` for compatibility only: Open vSwitch prints none of them.
+        // 1.3 has the bits of `config` for compatibility only: Open vSwitch prints none of them.
         Version::V13 => return Ok(()),
         Version::V14 | Version::V15 => {}
     }
@@ -157,7 +157,7 @@ fn vacancy(m: &TableMod) -> (u8, u8, u8) {
     last.unwrap_or((0, 0, 0))
 }
 
-/// Not Open vSwitch's: it has no 1.5 message of that kind.
+/// Writes this crate's own format: Open vSwitch has no 1.5 message of this kind.
 pub(super) fn controller_status(w: &mut String, m: &ControllerStatus) -> fmt::Result {
     let role = names::role(m.role);
     let (id, reason, channel) = (m.short_id, m.reason, m.channel_status);
@@ -261,7 +261,7 @@ pub(super) fn flow_update(w: &mut String, version: Version, m: &FlowUpdate) -> f
     Ok(())
 }
 
-/// Not Open vSwitch's either.
+/// Writes this crate's own format, not Open vSwitch's.
 pub(super) fn flow_counters(w: &mut String, version: Version, m: &FlowCounters) -> fmt::Result {
     write!(w, "\n table={} reason={}", m.table_id.0, m.reason)?;
     for stat in &m.stats {

@@ -11,7 +11,8 @@ use crate::types::{BucketId, BufferId, Cookie, GroupId, MeterId, TableId, Versio
 use super::{flow, later, names, packet, roles, stats, values};
 
 impl Display for Message {
-    /// The words of 1.3 without version and xid; several lines where `ovs-ofctl` has several.
+    /// Writes the words of 1.3 without version and xid; several lines where `ovs-ofctl` has
+    /// several.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut text = format!("{}:", header_name(Version::V13, self));
         body(&mut text, Version::V13, Xid(0), self)?;
@@ -41,7 +42,7 @@ pub(super) fn header(name: &str, version: u8, xid: Xid) -> String {
     format!("{name}{version} (xid={:#x}):", xid.0)
 }
 
-/// `OFPT_HELLO`, `OFPST_FLOW request`, `NXT_FLOW_AGE`.
+/// Returns the name in the header line, such as `OFPT_HELLO`, `OFPST_FLOW request`, `NXT_FLOW_AGE`.
 fn header_name(version: Version, message: &Message) -> String {
     match message {
         Message::MultipartRequest(m) => format!("OFPST_{} request", stats::request_name(&m.body)),
@@ -128,7 +129,7 @@ fn error(w: &mut String, m: &ErrorMessage) -> fmt::Result {
     refused_message(w, &m.data)
 }
 
-/// The start of the message that was refused: whole, it is printed; cut, its header and bytes.
+/// Writes the start of the refused message: decoded if complete, else its header and bytes.
 fn refused_message(w: &mut String, data: &[u8]) -> fmt::Result {
     if data.is_empty() {
         return w.write_str("OpenFlow message is empty\n");
@@ -207,7 +208,7 @@ fn features(w: &mut String, version: Version, m: &SwitchFeatures) -> fmt::Result
     writeln!(
         w,
         "\ncapabilities: {}",
-        // Open vSwitch prints no others.
+        // Open vSwitch prints only the named bits.
         values::bit_names(m.capabilities.0 & named, name)
     )?;
     if version == Version::V10 {
@@ -220,7 +221,7 @@ fn features(w: &mut String, version: Version, m: &SwitchFeatures) -> fmt::Result
     ports(w, version, &m.ports)
 }
 
-/// Ordered by number.
+/// Writes the ports, ordered by number.
 pub(super) fn ports(w: &mut String, version: Version, list: &[Port]) -> fmt::Result {
     let mut ordered: Vec<&Port> = list.iter().collect();
     ordered.sort_by_key(|port| port.port_no);
@@ -265,7 +266,7 @@ fn port(w: &mut String, version: Version, m: &Port) -> fmt::Result {
     )
 }
 
-/// 1.0 states no speed; its feature bits do.
+/// Speed of a port by its feature bits: 1.0 has no field for it.
 fn kbps(features: u32) -> u32 {
     const SPEEDS: [(u32, u32); 7] = [
         (1 << 9, 1_000_000_000),
@@ -314,7 +315,8 @@ fn port_state(version: Version, state: PortState) -> String {
     )
 }
 
-/// Fragments in bits 0 and 1; bit 2 sends packets of invalid TTL up in 1.1 and 1.2.
+/// Writes the flags: fragments in bits 0 and 1. In 1.1 and 1.2, bit 2 sends packets with an invalid
+/// TTL to the controller.
 fn config(w: &mut String, _version: Version, m: SwitchConfig) -> fmt::Result {
     let frags = match m.flags & 3 {
         0 => "normal",
@@ -470,7 +472,7 @@ fn port_mod(w: &mut String, m: &PortMod) -> fmt::Result {
     }
 }
 
-/// Ordered by queue, under the port that was asked for.
+/// Writes the queues under the requested port, ordered by queue.
 fn queue_config(w: &mut String, m: &QueueConfig) -> fmt::Result {
     let of_port = |queue: &PacketQueue| PacketQueue {
         port: m.port,
@@ -479,7 +481,7 @@ fn queue_config(w: &mut String, m: &QueueConfig) -> fmt::Result {
     queues(w, &m.queues.iter().map(of_port).collect::<Vec<_>>())
 }
 
-/// Ordered by port and queue.
+/// Writes the queues, ordered by port and queue.
 pub(super) fn queues(w: &mut String, list: &[PacketQueue]) -> fmt::Result {
     w.push(' ');
     let mut queues: Vec<&PacketQueue> = list.iter().collect();

@@ -1,22 +1,22 @@
-//! Messages as text, in the words of `ovs-ofctl`, both ways.
+//! Messages as text in the words of `ovs-ofctl`, printed and parsed.
 //!
-//! [`print()`] gives what `ovs-ofctl ofp-print` gives. Those words do not always hold the whole
-//! message: the bytes of a packet, the order of a match or an `out_group` are not in them.
-//! [`print_exact`] adds a last line `frame=HEX` where they do not, and nothing where they do, so
-//! that [`parse_message`] gives back an equal message from whatever it wrote. Where both are
-//! there, they must agree.
+//! [`print()`] returns the text that `ovs-ofctl ofp-print` prints. Its words may lack part of the
+//! message: the bytes of a packet, the order of a match or an `out_group`. Only in that case
+//! [`print_exact`] adds a last line `frame=HEX`, so that [`parse_message`] turns its output back
+//! into an equal message. If a text has both words and a `frame=` line, the two must agree.
 //!
 //! Deviations from Open vSwitch 3.1, by rule:
 //! - Many of Nicira's actions and fields are printed in words, but only read from the `frame=` line
 //!   of [`print_exact`]. Any other vendor's message, action or field is printed as bytes
 //!   (`OFPT_EXPERIMENTER`, `experimenter(ID,DATA)`, `oxm=HEADER:PAYLOAD`).
-//! - What Open vSwitch refuses for its meaning (a bucket without weight, output to port 2³²−1) and
-//!   this codec can read is printed in words.
-//! - What neither can read is the header line, `***decode error: NAME***` and a hex dump; the name
-//!   may differ, and the header line is always there (`OFPT_99` for a type without a name).
+//! - Messages that Open vSwitch refuses for their meaning (a bucket without weight, output to port
+//!   2³²−1) are printed in words if this codec can read them.
+//! - A message that neither can read is printed as the header line, `***decode error: NAME***` and
+//!   a hex dump. The name may differ; the header line is always there (`OFPT_99` for a type without
+//!   a name).
 //! - OpenFlow 1.5's CONTROLLER_STATUS, FLOW_STATS, BUNDLE_FEATURES, statistics triggers and fields
 //!   that Open vSwitch does not read are printed in the same style.
-//! - TABLE_FEATURES lists its properties one a line instead of folding names into patterns.
+//! - TABLE_FEATURES lists its properties one per line instead of folding names into patterns.
 
 mod error;
 mod flow;
@@ -75,7 +75,7 @@ pub fn print(frame: &Frame) -> String {
     text.trim_end_matches('\n').to_owned()
 }
 
-/// The first words of [`print()`], which need only the header and a multipart's type:
+/// Returns the first words of [`print()`], which need only the header and a multipart's type:
 /// `OFPST_FLOW request (OF1.3) (xid=0x1):`.
 pub fn header(frame: &Frame) -> String {
     let (version, ty) = (frame.version_byte(), frame.type_byte());
@@ -83,17 +83,17 @@ pub fn header(frame: &Frame) -> String {
     messages::header(&name, version, frame.xid())
 }
 
-/// A group without its number, as [`parse_group_of`] reads it.
+/// Prints a group without its number, as [`parse_group_of`] reads it.
 pub fn group_words(group: &GroupMod) -> String {
     let (mut text, of) = (String::new(), group.group_type);
-    // A String takes everything.
+    // Writing to a String never fails.
     let id = (group.group_id, of);
     let _ = messages::group(&mut text, Version::V13, id, Some(of), &group.buckets);
     let number = format!("group_id={},", group.group_id.0);
     text.strip_prefix(&number).unwrap_or(&text).to_owned()
 }
 
-/// A meter without its number, as [`parse_meter_of`] reads it.
+/// Prints a meter without its number, as [`parse_meter_of`] reads it.
 pub fn meter_words(meter: &MeterMod) -> String {
     let mut text = String::new();
     let _ = messages::meter(&mut text, meter.meter_id, meter.flags, &meter.bands);

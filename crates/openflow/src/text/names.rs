@@ -26,7 +26,7 @@ pub(super) const PROTOCOLS: &[(&str, u16, Option<u8>)] = &[
     ("mplsm", 0x8848, None),
 ];
 
-/// Beginnings of names that `ovs-ofctl` has for what OpenFlow 1.3 cannot match: what that is, and
+/// Prefixes of `ovs-ofctl` names for fields that OpenFlow 1.3 cannot match: what the field is, and
 /// what to write instead.
 const LACKING: &[(&str, &str, &str)] = &[
     (
@@ -67,7 +67,7 @@ const REGISTERS: &str = "registers";
 const SUCH: &str = "such field";
 const OTHER: &str = "another field";
 
-/// The words to write in place of a name that OpenFlow 1.3 has no field for.
+/// Returns the words to write instead of a name that OpenFlow 1.3 has no field for.
 pub(super) fn instead_of(name: &str) -> Option<String> {
     let is_it = |start: &str| {
         let rest = name.strip_prefix(start);
@@ -114,7 +114,7 @@ pub(super) fn error(kind: ErrorKind) -> String {
     let Some(name) = kind.name() else {
         return format!("type {} code {}", kind.ty, kind.code);
     };
-    // The names of `ErrorKind` carry their type; Open vSwitch has it in the prefix, and keeps some
+    // Names of `ErrorKind` include their type; Open vSwitch has it in the prefix, and keeps some
     // words of OpenFlow 1.0.
     let short = match kind {
         ErrorKind::BAD_MULTIPART => "BAD_STAT",
@@ -261,7 +261,7 @@ pub(super) const TCP_FLAGS: [&str; 12] = [
     "fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]",
 ];
 
-/// The field's name in a move where Open vSwitch has an older one than the specification's.
+/// Returns the field's name in a move, if Open vSwitch uses an older one than the specification.
 pub(super) fn nxm(field: Field) -> Option<&'static str> {
     Some(match field {
         Field::InPort => "NXM_OF_IN_PORT",
@@ -320,7 +320,7 @@ pub(super) fn group_type(ty: GroupType) -> &'static str {
     }
 }
 
-/// Every kind of message by name, the multipart ones without what they are about.
+/// Names of all kinds of messages; multipart ones without their subject.
 pub(super) const MESSAGES: &[(MessageKind, &str)] = &[
     (MessageKind::Hello, "OFPT_HELLO"),
     (MessageKind::Error, "OFPT_ERROR"),
@@ -406,7 +406,7 @@ pub(super) fn role(role: Role) -> &'static str {
     }
 }
 
-/// The message in 1.3, where the ONF gave it those of 1.4.
+/// Name of a message in 1.3, where messages of 1.4 are the ONF's extensions.
 pub(super) fn message_v13(kind: MessageKind) -> String {
     let name = message(kind);
     let is_onf = kind.to_wire(4).is_none();
@@ -460,14 +460,14 @@ fn later_multipart_types(version: u8) -> usize {
     }
 }
 
-/// The multipart type of that number, in any version.
+/// Returns the multipart type with this number, in any version.
 pub(super) fn multipart(number: usize) -> &'static str {
     let mut all = MULTIPART_TYPES.iter().chain(LATER_MULTIPART_TYPES);
     all.nth(number).map_or("UNKNOWN", |(_, name)| name)
 }
 
-/// Names a message by its header, and a multipart message or one of the ONF by its type too. `None`
-/// for a type that its version does not have.
+/// Names a message by its header, and a multipart message or an ONF extension by its type too.
+/// `None` for a type that its version does not have.
 pub(super) fn frame(version: u8, type_byte: u8, message: &[u8]) -> Option<String> {
     let kind = MessageKind::from_wire(version, type_byte);
     let suffix = match kind {

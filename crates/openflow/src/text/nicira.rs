@@ -105,7 +105,7 @@ fn field(header: u32) -> Option<(String, u16)> {
     })
 }
 
-/// `NXM_NX_REG0[0..7]`: bits of the field of this header. `None` if it has no name here.
+/// Bits of the header's field, such as `NXM_NX_REG0[0..7]`. `None` if the field has no name here.
 pub(super) fn sub_field(header: u32, from: u16, n_bits: u16) -> Option<String> {
     let (name, bits) = field(header)?;
     Some(match n_bits {
@@ -126,13 +126,13 @@ fn hex(n: u64) -> String {
     }
 }
 
-/// A match on a field of Nicira's: its place among Open vSwitch's words, and the word.
+/// A match on one of Nicira's fields: its position among Open vSwitch's words, and the word.
 pub(super) enum Word {
-    /// The packet's mark, in front of all.
+    /// Packet mark, before everything else.
     Mark(String),
-    /// A field of its tracked connection, in front of the protocol.
+    /// Field of the tracked connection, before the protocol.
     Tracked(String),
-    /// Behind the protocol.
+    /// Register, after the protocol.
     Register(String),
 }
 
@@ -156,7 +156,7 @@ pub(super) fn match_word(header: u32, payload: &[u8]) -> Option<Word> {
         _ => return None,
     };
     let word = |bytes: &[u8]| hex(bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
-    // Open vSwitch counts zones in decimal when they are exact.
+    // Open vSwitch prints exact zones in decimal.
     let value = match mask {
         None if number == 106 => value
             .iter()

@@ -53,7 +53,7 @@ pub(super) fn summary(data: &[u8]) -> String {
 
 const RARP: u16 = 0x8035;
 
-/// A RARP packet with the type of ARP, whose form it has.
+/// Returns a RARP packet with the type of ARP, whose format it shares.
 fn rarp_as_arp(data: &[u8]) -> Option<Vec<u8>> {
     let at = type_at(data);
     let mut copy = (u16_at(data, at) == Some(RARP)).then(|| data.to_vec())?;
@@ -61,7 +61,7 @@ fn rarp_as_arp(data: &[u8]) -> Option<Vec<u8>> {
     Some(copy)
 }
 
-/// Where the type of an Ethernet frame is, behind its tags.
+/// Returns the offset of an Ethernet frame's type, which follows its tags.
 fn type_at(data: &[u8]) -> usize {
     let mut at = 12;
     while matches!(u16_at(data, at), Some(0x8100 | 0x88a8)) {
@@ -70,7 +70,7 @@ fn type_at(data: &[u8]) -> usize {
     at
 }
 
-/// The VLAN tag behind the first.
+/// Returns the VLAN tag after the first.
 fn inner_tag(data: &[u8]) -> Option<u16> {
     matches!(u16_at(data, 16)?, 0x8100 | 0x88a8).then(|| u16_at(data, 18))?
 }
@@ -86,7 +86,7 @@ fn is_vlan(field: &crate::match_fields::MatchField) -> bool {
     )
 }
 
-/// Where the headers are that no OpenFlow field reads, as far as they are simple to find.
+/// Offsets of the headers that no OpenFlow field reads, if they are simple to find.
 #[derive(Default)]
 struct Headers {
     ip: Option<usize>,
@@ -101,7 +101,7 @@ impl Headers {
     fn find(data: &[u8]) -> Headers {
         let mut headers = Headers::default();
         let mut at = type_at(data);
-        // IEEE 802.3 with LLC and SNAP: the type is behind them.
+        // IEEE 802.3 with LLC and SNAP: the type follows them.
         if data.get(at + 2..at + 8) == Some(&[0xaa, 0xaa, 3, 0, 0, 0]) {
             at += 8;
         }
@@ -143,7 +143,7 @@ impl Headers {
         let (6, at) = self.l4? else {
             return None;
         };
-        // Only a header that is wholly there has flags.
+        // Only a complete header has flags.
         u16_at(data, at + 18)?;
         let flags = u16_at(data, at + 12)? & 0xfff;
         let set: Vec<&str> = names::TCP_FLAGS

@@ -12,10 +12,11 @@ use super::items::{Item, Items};
 use super::read_match::{field_value, masked_number, number, oxm, port};
 use super::values;
 
-/// `set_field:10.0.0.1->ip_dst,output:2`, for OpenFlow 1.3; `drop` is none.
+/// Parses actions for OpenFlow 1.3, such as `set_field:10.0.0.1->ip_dst,output:2`; `drop` is none.
 ///
 /// # Errors
-/// Unknown actions, values out of range, and instructions, which a list of actions cannot hold.
+/// Fails for unknown actions, values out of range, and instructions, which an action list cannot
+/// have.
 pub fn parse_actions(text: &str) -> Result<Vec<Action>, TextError> {
     read_actions(Version::V13, text, 0, &Match::any())
 }
@@ -29,10 +30,10 @@ pub enum Named<'a> {
     Meter(&'a str),
 }
 
-/// The number of a group or a meter that a text names.
+/// Looks up the number of a group or a meter that a text names.
 pub type Numbers<'a> = &'a dyn Fn(Named<'_>) -> Option<u32>;
 
-/// The meter and the actions of an entry of OpenFlow 1.3 with this match:
+/// Parses the meter and the actions of an OpenFlow 1.3 entry with this match, such as
 /// `meter:video,mod_vlan_vid:7,group:3`.
 ///
 /// # Errors
@@ -65,7 +66,7 @@ pub fn parse_actions_of(
     Ok((meter, actions))
 }
 
-/// Actions of `version`; `m` decides what `mod_vlan_vid` and `mod_tp_src` must do.
+/// Parses actions of `version`; `m` decides what `mod_vlan_vid` and `mod_tp_src` must do.
 pub(super) fn read_actions(
     version: Version,
     text: &str,
@@ -84,7 +85,7 @@ pub(super) fn read_actions(
     Ok(actions)
 }
 
-/// Everything after `actions=` of a flow, in the order the switch carries it out.
+/// Parses everything after `actions=` of a flow, in the order the switch carries it out.
 pub(super) fn read_instructions(
     version: Version,
     text: &str,
@@ -164,7 +165,7 @@ fn instruction(version: Version, item: &Item<'_>, m: &Match) -> Result<Instructi
 struct ActionReader<'n> {
     version: Version,
     numbers: Option<Numbers<'n>>,
-    /// A tag is there once one is matched, pushed or set.
+    /// Whether the packet has a VLAN tag, because one was matched, pushed or set.
     has_vlan: bool,
     ip_proto: Option<u128>,
 }
@@ -241,7 +242,7 @@ impl<'n> ActionReader<'n> {
         Ok(())
     }
 
-    /// A number, or that of a name.
+    /// Parses a number, or looks up the number of a name.
     fn number<'t>(
         &self,
         item: &Item<'t>,
@@ -256,7 +257,7 @@ impl<'n> ActionReader<'n> {
         }
     }
 
-    /// OpenFlow 1.0 has this action; later versions say it in two.
+    /// Parses `enqueue`, an action of OpenFlow 1.0; later versions use two actions.
     fn enqueue(&self, item: &Item<'_>) -> Result<Action, TextError> {
         let wanted = if self.is_v10() {
             "enqueue:PORT:QUEUE"
@@ -275,7 +276,7 @@ impl<'n> ActionReader<'n> {
         })
     }
 
-    /// `VALUE->FIELD`.
+    /// Parses `VALUE->FIELD`.
     fn set_field(&self, item: &Item<'_>, list: &mut Vec<Action>) -> Result<(), TextError> {
         let wanted = "set_field:VALUE->FIELD";
         let (text, name) = item
@@ -311,7 +312,7 @@ impl<'n> ActionReader<'n> {
         })
     }
 
-    /// The actions of OpenFlow 1.0, which later versions say with SET_FIELD.
+    /// Parses the actions of OpenFlow 1.0 that later versions express with SET_FIELD.
     fn old_set(&mut self, item: &Item<'_>, list: &mut Vec<Action>) -> Result<(), TextError> {
         let set = |field: Field, value: u128| Action::SetField(MatchField::exact(field, value));
         let exact = |field: Field| match field_value(item, field, item.value()?)? {
@@ -319,7 +320,7 @@ impl<'n> ActionReader<'n> {
             _ => Err(item.wrong("one value, without a mask")),
         };
         let v10 = self.is_v10();
-        // Neither has SET_FIELD; both have actions for whatever transport there is.
+        // 1.0 and 1.1 have no SET_FIELD, but actions that apply to any transport protocol.
         let is_old = self.version <= Version::V11;
         let action = match item.key {
             "mod_dl_src" => exact(Field::EthSrc)?,
@@ -369,7 +370,7 @@ impl<'n> ActionReader<'n> {
         Ok(())
     }
 
-    /// `mod_…` adds the tag that is not there; `set_…` expects it.
+    /// Adds a missing tag for `mod_…`; `set_…` expects the tag.
     fn push_if_untagged(&mut self, item: &Item<'_>, list: &mut Vec<Action>) {
         if !self.has_vlan && item.key.starts_with("mod_") {
             list.push(Action::PushVlan(0x8100));
@@ -378,7 +379,7 @@ impl<'n> ActionReader<'n> {
     }
 }
 
-/// `controller`, `controller:128`, `controller(max_len=128)`.
+/// Parses `controller`, `controller:128` or `controller(max_len=128)`.
 fn controller(item: &Item<'_>) -> Result<Action, TextError> {
     let wanted = "controller:BYTES or controller(max_len=BYTES), at most 65535";
     let max_len = match item.value {
@@ -394,7 +395,7 @@ fn controller(item: &Item<'_>) -> Result<Action, TextError> {
     })
 }
 
-/// A number up to `max`.
+/// Parses a number up to `max`.
 pub(super) fn small<T: TryFrom<u128>>(item: &Item<'_>, max: u128) -> Result<T, TextError> {
     let wanted = || item.wrong(format!("{}=NUMBER, at most {max}", item.key));
     let value = number(item.value()?)
@@ -412,7 +413,7 @@ fn ether_type(item: &Item<'_>, allowed: &[u16]) -> Result<u16, TextError> {
     Err(item.wrong(words.join(" or ")))
 }
 
-/// `(ID,HEX)`.
+/// Parses `(ID,HEX)`.
 fn vendor(item: &Item<'_>) -> Result<(u32, Bytes), TextError> {
     let wanted = || item.wrong(format!("{}(ID,HEX)", item.key));
     let (id, data) = item.value()?.split_once(',').ok_or_else(wanted)?;

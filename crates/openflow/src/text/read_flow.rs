@@ -17,17 +17,18 @@ use super::values;
 
 /// Parses a flow, such as `priority=10,tcp,nw_dst=10.0.0.0/8,actions=output:2` for OpenFlow 1.3.
 ///
-/// A first word `add`, `modify`, `modify_strict`, `delete` or `delete_strict` says what is done
-/// with the entry, as in the files of `ovs-ofctl`; without one it is added. A delete that names no
-/// table is of all tables.
+/// An optional first word `add`, `modify`, `modify_strict`, `delete` or `delete_strict` is the
+/// command, as in the files of `ovs-ofctl`; the default is `add`. A delete without a table applies
+/// to all tables.
 ///
 /// # Errors
-/// Names the column, what stands there, and what would be right.
+/// The error names the column, the text found there, and what to write instead.
 pub fn parse_flow_mod(text: &str) -> Result<FlowMod, TextError> {
     parse_flow_mod_as(Version::V13, text)
 }
 
-/// The same for `version`, whose actions some words mean: `mod_vlan_vid`, `strip_vlan`, `enqueue`.
+/// Parses a flow for `version`, which decides the actions that some words mean: `mod_vlan_vid`,
+/// `strip_vlan`, `enqueue`.
 ///
 /// # Errors
 /// Fails as [`parse_flow_mod`] does.
@@ -35,10 +36,10 @@ pub fn parse_flow_mod_as(version: Version, text: &str) -> Result<FlowMod, TextEr
     read_flow_mod(version, text, 0, Style::Command)
 }
 
-/// Where a text comes from, which decides what it leaves out.
+/// Origin of a text, which decides what the text leaves out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Written for `ovs-ofctl add-flow` and its like.
+    /// Written for `ovs-ofctl add-flow` and similar commands.
     Command,
     /// Printed from a message: table 0 is left out, whatever the command.
     Printed,
@@ -113,7 +114,7 @@ fn command(item: &Item<'_>) -> Option<FlowModCommand> {
     })
 }
 
-/// Everything of a flow but its match, table and actions. `false` if `item` is none of it.
+/// Parses the parts of a flow other than its match, table and actions. `false` for any other item.
 fn flow_word(flow: &mut FlowMod, item: &Item<'_>) -> Result<bool, TextError> {
     if let Some((flag, _)) = FLOW_FLAGS.iter().find(|(_, word)| *word == item.key) {
         flow.flags |= *flag;
@@ -127,14 +128,14 @@ fn flow_word(flow: &mut FlowMod, item: &Item<'_>) -> Result<bool, TextError> {
         "out_port" => flow.out_port = read_match::port(item, item.value()?)?,
         "out_group" => flow.out_group = group_id(item)?,
         "cookie" => cookie(flow, item)?,
-        // What dump-flows adds, so that its lines can be given back.
+        // Words that dump-flows adds are accepted, so that its lines can be read back.
         "duration" | "n_packets" | "n_bytes" | "idle_age" | "hard_age" => {}
         _ => return Ok(false),
     }
     Ok(true)
 }
 
-/// `COOKIE` is set by ADD, `COOKIE/MASK` is looked for by the others; `-1` is all ones.
+/// ADD sets `COOKIE`, the other commands look for `COOKIE/MASK`; `-1` is all ones.
 fn cookie(flow: &mut FlowMod, item: &Item<'_>) -> Result<(), TextError> {
     let text = item.value()?;
     let wanted = "cookie=NUMBER for a flow that is added, cookie=NUMBER/MASK for others";
@@ -181,8 +182,8 @@ fn group_id(item: &Item<'_>) -> Result<GroupId, TextError> {
     }
 }
 
-/// `group_id=1,type=select,bucket=weight:2,output:1,bucket=output:2`, as `ovs-ofctl add-group`
-/// reads it; a first word `add`, `modify` or `delete` says what is done with it.
+/// Parses a group such as `group_id=1,type=select,bucket=weight:2,output:1,bucket=output:2`, like
+/// `ovs-ofctl add-group`. An optional first word `add`, `modify` or `delete` is the command.
 ///
 /// # Errors
 /// Fails as [`parse_flow_mod`] does.
@@ -190,10 +191,11 @@ pub fn parse_group_mod(text: &str) -> Result<GroupMod, TextError> {
     read_group_mod(Version::V13, text, 0)
 }
 
-/// `type=select,bucket=weight:2,output:1,bucket=output:2`: a group that has its number already.
+/// Parses a group whose number is given, such as
+/// `type=select,bucket=weight:2,output:1,bucket=output:2`.
 ///
 /// # Errors
-/// Fails as [`parse_group_mod`] does, and for a number or a command.
+/// Fails as [`parse_group_mod`] does, and if the text has a number or a command.
 pub fn parse_group_of(id: GroupId, text: &str) -> Result<GroupMod, TextError> {
     read_group(Version::V13, text, 0, Some(id))
 }
@@ -255,7 +257,7 @@ fn read_group_type(item: &Item<'_>) -> Result<GroupType, TextError> {
     })
 }
 
-/// The next place after `from` where `word=` or `word:` starts an item.
+/// Returns the next position after `from` where `word=` or `word:` starts an item.
 fn find_word(text: &str, word: &str, from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(found) = text[at..].find(word).map(|n| n + at) {
@@ -268,7 +270,7 @@ fn find_word(text: &str, word: &str, from: usize) -> Option<usize> {
     None
 }
 
-/// `bucket=…,bucket=…`, each up to the next.
+/// Parses `bucket=…,bucket=…`; each bucket ends where the next one starts.
 fn read_buckets(
     version: Version,
     group_type: GroupType,
@@ -310,7 +312,7 @@ fn read_bucket(
                 actions = items.rest_from(&item);
                 break;
             }
-            // The first word that is no property of the bucket starts its actions.
+            // The first word that is not a property of the bucket starts its actions.
             _ => {
                 actions = (&text[item.at - base..], item.at);
                 break;
@@ -322,8 +324,8 @@ fn read_bucket(
     Ok(bucket)
 }
 
-/// `meter=1,kbps,burst,bands=type=drop,rate=1000,burst_size=100`, as `ovs-ofctl add-meter` reads
-/// it; a first word `add`, `modify` or `delete` says what is done with it.
+/// Parses a meter such as `meter=1,kbps,burst,bands=type=drop,rate=1000,burst_size=100`, like
+/// `ovs-ofctl add-meter`. An optional first word `add`, `modify` or `delete` is the command.
 ///
 /// # Errors
 /// Fails as [`parse_flow_mod`] does.
@@ -331,10 +333,11 @@ pub fn parse_meter_mod(text: &str) -> Result<MeterMod, TextError> {
     read_meter_mod(text, 0)
 }
 
-/// `kbps,burst,bands=type=drop,rate=1000,burst_size=100`: a meter that has its number already.
+/// Parses a meter whose number is given, such as
+/// `kbps,burst,bands=type=drop,rate=1000,burst_size=100`.
 ///
 /// # Errors
-/// Fails as [`parse_meter_mod`] does, and for a number or a command.
+/// Fails as [`parse_meter_mod`] does, and if the text has a number or a command.
 pub fn parse_meter_of(id: MeterId, text: &str) -> Result<MeterMod, TextError> {
     read_meter(text, 0, Some(id))
 }
@@ -394,7 +397,7 @@ pub(super) fn meter_id(item: &Item<'_>) -> Result<MeterId, TextError> {
     }
 }
 
-/// Each band starts with its `type=`.
+/// Parses the bands, each of which starts with `type=`.
 fn read_bands(text: &str, base: usize) -> Result<Vec<MeterBand>, TextError> {
     let mut bands: Vec<MeterBand> = Vec::new();
     let mut items = Items::new(text, base);

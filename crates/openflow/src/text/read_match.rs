@@ -13,11 +13,12 @@ use super::items::{Item, Items};
 use super::names;
 use super::values::{self, Shape};
 
-/// `tcp,in_port=1,nw_dst=10.0.0.0/8`; empty matches everything. Fields come out in the order of
-/// their numbers, which is Open vSwitch's.
+/// Parses a match such as `tcp,in_port=1,nw_dst=10.0.0.0/8`; an empty text matches everything. The
+/// fields are in the order of their numbers, which is Open vSwitch's order.
 ///
 /// # Errors
-/// An unknown name, a value that its field cannot hold, a field whose protocol is not there.
+/// Fails for an unknown name, a value that does not fit its field, or a field whose protocol is
+/// missing.
 pub fn parse_match(text: &str) -> Result<Match, TextError> {
     let mut items = Items::new(text, 0);
     let mut reader = MatchReader::default();
@@ -34,8 +35,8 @@ pub(super) fn unknown_field(item: &Item<'_>) -> TextError {
     item.unknown(names::instead_of(item.key).unwrap_or_else(|| usual.to_owned()))
 }
 
-/// Collects items first and gives them meaning at the end: what `tp_src` is depends on the
-/// protocol, and that may be said later.
+/// A reader that collects items first and interprets them at the end: the meaning of `tp_src`
+/// depends on the protocol, which may follow later.
 #[derive(Default)]
 pub(super) struct MatchReader<'a> {
     fields: BTreeMap<Field, (u128, u128)>,
@@ -46,7 +47,7 @@ pub(super) struct MatchReader<'a> {
 }
 
 impl<'a> MatchReader<'a> {
-    /// Takes `item` if it is about a match.
+    /// Takes `item` if it is part of a match.
     pub fn take(&mut self, item: Item<'a>) -> Result<bool, TextError> {
         if item.value.is_none() {
             let Some((_, ty, proto)) = names::PROTOCOLS.iter().find(|(name, ..)| *name == item.key)
@@ -64,7 +65,7 @@ impl<'a> MatchReader<'a> {
             "oxm" => self.other.push(oxm(&item, item.value()?)?),
             "tp_src" | "tp_dst" => self.waiting.push(item),
             key => match Field::from_name(key) {
-                // Known once the protocol is.
+                // The field is known once the protocol is.
                 Some(
                     Field::Icmpv4Type
                     | Field::Icmpv4Code
@@ -88,7 +89,7 @@ impl<'a> MatchReader<'a> {
             self.plain(&item, field)?;
         }
         if self.fields.contains_key(&Field::VlanPcp) {
-            // A priority is of a tag: what Open vSwitch matches, and what 1.3 asks for.
+            // A priority requires a tag: Open vSwitch matches one, and 1.3 asks for it.
             self.fields
                 .entry(Field::VlanVid)
                 .or_insert((VLAN_PRESENT, VLAN_PRESENT));
@@ -112,7 +113,7 @@ impl<'a> MatchReader<'a> {
             .map(|(value, _)| *value)
     }
 
-    /// The field behind a name that several protocols share.
+    /// Returns the field that a name shared by several protocols stands for.
     fn meant_by(&self, item: &Item<'_>) -> Result<Field, TextError> {
         let eth_type = self.value_of(Field::EthType);
         let proto = self.value_of(Field::IpProto);
@@ -148,7 +149,7 @@ impl<'a> MatchReader<'a> {
         }
     }
 
-    /// Names that hold more, less or something else than one field does.
+    /// Parses names that stand for more, less or something other than one field.
     fn derived(&mut self, item: &Item<'a>) -> Result<(), TextError> {
         let text = item.value()?;
         match item.key {
@@ -320,7 +321,7 @@ pub(super) fn port(item: &Item<'_>, text: &str) -> Result<PortNo, TextError> {
     }
 }
 
-/// `0xHEADER:PAYLOAD`, both in hex; the header's length byte is the payload's length.
+/// Parses `0xHEADER:PAYLOAD`, both in hex; the header's length byte is the payload's length.
 pub(super) fn oxm(item: &Item<'_>, text: &str) -> Result<MatchField, TextError> {
     let wanted = "oxm=0xHEADER:PAYLOAD, the header's last byte the payload's length";
     let (header, payload) = text.split_once(':').ok_or_else(|| item.wrong(wanted))?;
@@ -337,7 +338,8 @@ pub(super) fn oxm(item: &Item<'_>, text: &str) -> Result<MatchField, TextError> 
     }
 }
 
-/// Decimal, or hex after `0x`. A leading zero is refused: `ovs-ofctl` reads such as octal.
+/// Parses a decimal number, or hex after `0x`. A leading zero is refused: `ovs-ofctl` reads such
+/// numbers as octal.
 pub(super) fn number(text: &str) -> Option<u128> {
     let digits = |text: &str, radix: u32| {
         let all = text.chars().all(|c| c.is_digit(radix));
@@ -352,7 +354,7 @@ pub(super) fn number(text: &str) -> Option<u128> {
     }
 }
 
-/// `VALUE/MASK` or `VALUE`, whose mask is all ones; `-1` is such a mask too.
+/// Parses `VALUE/MASK`, or `VALUE` with a mask of all ones; `-1` is such a mask too.
 pub(super) fn masked_number(text: &str) -> Option<(u128, u128)> {
     match text.split_once('/') {
         Some((value, "-1")) => Some((number(value)?, u128::MAX)),
@@ -407,7 +409,7 @@ fn masked_address(
 mod tests {
     use super::*;
 
-    /// The mistake names what to write, and begins at the word.
+    /// The error names what to write, and its column is the start of the word.
     #[test]
     fn words_that_openflow_1_3_has_no_field_for_say_so() {
         for (text, said) in [

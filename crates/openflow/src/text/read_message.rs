@@ -1,4 +1,4 @@
-//! Whole messages from text, and the exact form that always reads back.
+//! Whole messages from text, and the exact form that can always be read back.
 
 use bytes::Bytes;
 
@@ -20,7 +20,8 @@ use super::{later, names, values};
 /// Starts the line that holds a whole message in hex.
 const FRAME_LINE: &str = "frame=";
 
-/// [`print`](super::print), and a last line `frame=HEX` if those words do not say everything.
+/// Prints a message like [`print`](super::print), with a last line `frame=HEX` if the words lack
+/// part of it.
 pub fn print_exact(frame: &Frame) -> String {
     let words = super::print(frame);
     if let (Some(version), Ok(message)) = (frame.version(), decode(frame))
@@ -31,12 +32,13 @@ pub fn print_exact(frame: &Frame) -> String {
     format!("{words}\n{FRAME_LINE}{}", values::hex(frame.bytes()))
 }
 
-/// Reads what [`print_exact`] wrote, or words written by hand for a message that words can say.
+/// Parses the output of [`print_exact`], or hand-written words for a message that words can
+/// express.
 ///
 /// # Errors
-/// A text that is no message; words that leave out what the message needs (the packet of a
-/// PACKET_IN, most statistics), which need their `frame=` line; a `frame=` line that is another
-/// message than the words above it.
+/// Fails if the text is not a message; if words without a `frame=` line leave out what the message
+/// needs (the packet of a PACKET_IN, most statistics); or if the `frame=` line is another message
+/// than the words above it.
 pub fn parse_message(text: &str) -> Result<(Version, Xid, Message), TextError> {
     let text = text.strip_suffix('\n').unwrap_or(text);
     let at = match text.rfind(FRAME_LINE) {
@@ -47,7 +49,7 @@ pub fn parse_message(text: &str) -> Result<(Version, Xid, Message), TextError> {
     let wrong = |wanted: &str| TextError::new(at + FRAME_LINE.len(), digits, wanted);
     let bytes = values::unhex(digits).ok_or_else(|| wrong("pairs of hex digits"))?;
     let frame = Frame::new(Bytes::from(bytes)).map_err(|e| wrong(&format!("one message: {e}")))?;
-    // What is printed may end with an empty line: the text in an error of a peer.
+    // Printed text may end with an empty line: the text in an error of a peer.
     let words = text[..at].trim_end_matches('\n');
     if !words.is_empty() && words != super::print(&frame).trim_end_matches('\n') {
         return Err(wrong(
@@ -61,7 +63,7 @@ pub fn parse_message(text: &str) -> Result<(Version, Xid, Message), TextError> {
     }
 }
 
-/// The text after the header line's colon, and its place.
+/// The text after the header line's colon, and its position.
 #[derive(Clone, Copy)]
 struct Body<'a> {
     version: Version,
@@ -79,7 +81,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// `OFPT_FLOW_MOD (OF1.3) (xid=0x1): ADD …`.
+/// Parses words such as `OFPT_FLOW_MOD (OF1.3) (xid=0x1): ADD …`.
 fn read_words(text: &str) -> Result<(Version, Xid, Message), TextError> {
     let wrong = |wanted: &str| {
         let line = text.lines().next().unwrap_or("");
@@ -247,7 +249,7 @@ fn config(body: Body<'_>) -> Result<SwitchConfig, TextError> {
     Ok(config)
 }
 
-/// Only one whose packet is in the switch's buffer, or that has none.
+/// Parses a PACKET_OUT whose packet is in the switch's buffer, or that has no packet.
 fn packet_out(body: Body<'_>) -> Result<PacketOut, TextError> {
     let mut out = PacketOut::new(PortNo::CONTROLLER, Vec::new(), Bytes::new());
     each(body, |item| {
@@ -413,7 +415,8 @@ fn role(body: Body<'_>, generation_default: u64) -> Result<RoleMessage, TextErro
     Ok(message)
 }
 
-/// Takes what ROLE_REQUEST, ROLE_REPLY and ROLE_STATUS share. Returns whether `item` is of it.
+/// Takes an item that ROLE_REQUEST, ROLE_REPLY and ROLE_STATUS share. Returns whether `item` is
+/// one.
 fn take_role(message: &mut RoleMessage, item: &Item<'_>) -> Result<bool, TextError> {
     match item.key {
         "role" => {
@@ -459,7 +462,7 @@ fn role_status(body: Body<'_>) -> Result<RoleStatus, TextError> {
     })
 }
 
-/// Requests only: replies have numbers that their words leave out.
+/// Parses requests only: the words of replies leave out some of their numbers.
 fn request(name: &str, body: Body<'_>) -> Result<MultipartRequest, TextError> {
     let Some(name) = name.strip_suffix(" request") else {
         return Err(

@@ -1,4 +1,4 @@
-//! Roles and the filter of notices as `ovs-ofctl ofp-print` writes them.
+//! Roles and the filter of asynchronous messages as `ovs-ofctl ofp-print` writes them.
 
 use std::fmt::{self, Write};
 

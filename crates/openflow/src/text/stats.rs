@@ -253,7 +253,7 @@ fn flow_stats(w: &mut String, version: Version, m: &FlowStats) -> fmt::Result {
     flow::instructions(w, version, &m.instructions)
 }
 
-/// All ones says that a switch does not count this.
+/// Prints a counter. All ones means that a switch does not count this.
 fn counter(count: u64) -> String {
     if count == u64::MAX {
         "?".into()
@@ -262,7 +262,7 @@ fn counter(count: u64) -> String {
     }
 }
 
-/// A run of tables that count the same is written once.
+/// Writes consecutive tables with the same counters once.
 fn table_stats(w: &mut String, tables: &[TableStats]) -> fmt::Result {
     let same = |a: &TableStats, b: &TableStats| {
         let counts = |t: &TableStats| (t.active_count, t.lookup_count, t.matched_count);
@@ -452,8 +452,8 @@ fn meter_features(w: &mut String, m: MeterFeatures) -> fmt::Result {
     )
 }
 
-/// Own words: Open vSwitch folds field names into patterns such as `{eth,ipv6}_{src,dst}` and
-/// leaves out which table-miss differs; here every property is one line.
+/// Writes this crate's own format, with one line for each property. Open vSwitch folds field names
+/// into patterns such as `{eth,ipv6}_{src,dst}` and leaves out which table-miss differs.
 fn table_features(w: &mut String, tables: &[TableFeatures]) -> fmt::Result {
     for m in tables {
         write!(w, "\n  table {}", m.table_id.0)?;
@@ -529,7 +529,7 @@ fn table_property(property: &TableFeatureProperty) -> String {
     }
 }
 
-/// `1-3,7`: numbers in the order they came, those that follow each other as one run.
+/// Prints numbers in their given order, such as `1-3,7`: consecutive numbers become one range.
 fn runs(tables: &[TableId]) -> String {
     let mut runs: Vec<(u8, u8)> = Vec::new();
     for TableId(id) in tables {

@@ -1,6 +1,6 @@
 //! Scalars in text: numbers, addresses and their masks, durations, bit names, hex dumps.
 //!
-//! Each has the look that `ovs-ofctl` gives it, because people grep for it.
+//! Each is formatted as in `ovs-ofctl`, because people grep for it.
 
 use std::fmt::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -89,13 +89,13 @@ pub(super) fn ipv6(w: &mut dyn Write, value: u128, mask: Option<u128>) -> fmt::R
     }
 }
 
-/// The length of the prefix that `mask` is, in an address of `bits`; `None` if it has holes.
+/// Returns the prefix length of `mask` in an address of `bits`; `None` if the mask has holes.
 pub(super) fn prefix_len(mask: u128, bits: u32) -> Option<u32> {
     let ones = mask.count_ones();
     (mask == prefix_mask(ones, bits)).then_some(ones)
 }
 
-/// `len` ones from the left of an address of `bits`.
+/// Returns a mask of `len` ones from the left of an address of `bits`.
 pub(super) fn prefix_mask(len: u32, bits: u32) -> u128 {
     let all = u128::MAX >> (128 - bits);
     if len >= bits {
@@ -105,7 +105,7 @@ pub(super) fn prefix_mask(len: u32, bits: u32) -> u128 {
     }
 }
 
-/// Seconds with as many decimals as say it exactly: none, three, or up to nine.
+/// Writes seconds with enough decimals to be exact: none, three, or up to nine.
 pub(super) fn duration(w: &mut dyn Write, sec: u32, nsec: u32) -> fmt::Result {
     if nsec == 0 {
         return write!(w, "{sec}s");
@@ -172,7 +172,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
         })
 }
 
-/// Pairs of hex digits, nothing else.
+/// Parses pairs of hex digits and nothing else.
 pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {

@@ -1,7 +1,7 @@
 //! Actions and instructions as 1.1 and later write them (OpenFlow 1.3.1, 7.2.4 and 7.2.5).
 //!
-//! Only the form is judged here. Whether a port exists, or an EtherType may be pushed, is for the
-//! datapath to say.
+//! Only the form is checked here. The datapath decides whether a port exists, or whether an
+//! EtherType may be pushed.
 
 use crate::actions::{Action, Instruction};
 use crate::error::{DecodeError, EncodeError, ErrorKind};
@@ -76,7 +76,7 @@ pub(super) fn encode_instructions(
         .try_for_each(|instruction| encode_instruction(instruction, w))
 }
 
-/// The next TLV of `r` as a part, if its length is a multiple of 8 and not 0.
+/// Returns the next TLV of `r` as a part, if its length is a multiple of 8 and not 0.
 pub(super) fn aligned_tlv<'a>(
     r: &mut Reader<'a>,
     bad_len: ErrorKind,
@@ -344,7 +344,7 @@ fn encode_instruction(instruction: &Instruction, w: &mut Writer) -> Result<(), E
     w.close(start, 2, "instruction")
 }
 
-/// The data is kept with its padding, so it must bring it.
+/// The data is kept with its padding, so it must include the padding.
 fn encode_experimenter(experimenter: u32, data: &[u8], w: &mut Writer) -> Result<(), EncodeError> {
     if !data.len().is_multiple_of(8) {
         return w.unsupported("experimenter data of a length that is no multiple of 8");

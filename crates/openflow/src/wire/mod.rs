@@ -1,21 +1,21 @@
-//! Bytes to messages and back, per version. Public are [`decode`], [`encode`] and
-//! [`decode_nicira`].
+//! Converts bytes to messages and back, per version. The main public functions are [`decode`],
+//! [`encode`] and [`decode_nicira`].
 //!
 //! A refused message gets the OpenFlow error that Open vSwitch or the specification names. The
-//! reader only moves forward and never leaves its part. It allocates only for parts that it has
-//! read: lists grow entry by entry, whatever number a peer announces.
+//! reader only moves forward and never leaves its part. It allocates memory only for parts that it
+//! has read: lists grow entry by entry, whatever number a peer announces.
 //!
-//! `encode(decode(bytes))` is `bytes`, but for what says nothing and is not kept:
-//! - padding that is not zero, bytes after the first zero of a text (but for names of ports), and
-//!   reserved bits: those of multipart flags other than MORE among them;
-//! - HELLO elements that are no version bitmap, a second bitmap, padding left out after the last;
-//!   the body of a HELLO of 1.2 and earlier that makes no sense;
-//! - the priority of a FLOW_MOD of 1.0 without wildcards, which is the highest whatever it says;
-//! - in 1.1, what `ofp_match` says of fields that it wildcards or has no prerequisite of;
+//! `encode(decode(bytes))` is `bytes`, except for these parts, which mean nothing and are not kept:
+//! - padding that is not zero, bytes after the first zero of a text (except in names of ports), and
+//!   reserved bits, including multipart flags other than MORE;
+//! - HELLO elements other than a version bitmap, a second bitmap, the missing padding of the last
+//!   element, and the body of a HELLO of 1.2 and earlier that makes no sense;
+//! - the priority of a 1.0 FLOW_MOD without wildcards, which is always the highest;
+//! - in 1.1, values of `ofp_match` whose field is wildcarded or lacks its prerequisite;
 //! - up to three bytes after the last HELLO element;
-//! - in 1.4 and later, of properties that a message has fields for: their absence where it says
-//!   zero, and their place among the others;
-//! - what follows the header of an action or instruction id in table features that is no
+//! - in 1.4 and later, for properties that have a field in the message: their absence where it
+//!   means zero, and their position among the others;
+//! - bytes after the header of an action or instruction id in table features, unless it is an
 //!   experimenter's (OpenFlow 1.3.0 padded it).
 
 mod actions;
@@ -49,8 +49,8 @@ use writer::Writer;
 /// Reads `frame` under its own version.
 ///
 /// # Errors
-/// The peer's fault: the error says which OFPT_ERROR to answer. A message of a version that nobody
-/// has named is BAD_VERSION: whoever forwards frames forwards it unread.
+/// An error is the peer's fault, and names the OFPT_ERROR to answer with. A message of an unknown
+/// version is BAD_VERSION; a program that forwards frames forwards it unread.
 pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
     if let Some(kind) = onf::kind(frame.bytes()) {
         return whole(frame, kind, onf::decode);
@@ -71,7 +71,7 @@ pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
     }
 }
 
-/// Reads `frame` by `body`, which must use it up. The message is not moved: it is large.
+/// Reads `frame` with `body`, which must use it up. The message is not moved: it is large.
 #[inline]
 fn whole(
     frame: &Frame,
@@ -86,8 +86,8 @@ fn whole(
     }
 }
 
-/// Reads `frame` like [`decode`], but leaves out rows of flow statistics that cannot be read, if
-/// the length they announce is sound. The second value has those rows.
+/// Reads `frame` like [`decode`], but leaves out unreadable rows of flow statistics whose announced
+/// length is sound. The second value has those rows.
 ///
 /// # Errors
 /// Those of [`decode`].
@@ -115,10 +115,10 @@ pub fn decode_rows(frame: &Frame) -> Result<(Message, Vec<UnreadableRow>), Decod
     Ok((Message::MultipartReply(reply), unreadable))
 }
 
-/// Writes `message` as `version` says it.
+/// Writes `message` in the format of `version`.
 ///
 /// # Errors
-/// `Unsupported` when the version has no words for it, `TooLong` past 65,535 bytes.
+/// `Unsupported` if the version cannot express the message, `TooLong` past 65,535 bytes.
 pub fn encode(version: Version, xid: Xid, message: &Message) -> Result<Frame, EncodeError> {
     let unsupported = EncodeError::Unsupported {
         version,
@@ -152,12 +152,12 @@ pub fn encode(version: Version, xid: Xid, message: &Message) -> Result<Frame, En
     w.finish("message")
 }
 
-/// Writes the BUNDLE_ADD_MESSAGE that carries `member`, a whole message of `version`, under its
-/// xid. In 1.3 it is that of the ONF's extension.
+/// Writes the BUNDLE_ADD_MESSAGE that carries `member`, a whole message of `version`, under the
+/// same xid. In 1.3 it is the message of the ONF's extension.
 ///
 /// # Errors
-/// `Unsupported` when the version has no bundles, or a bundle holds no such message; `TooLong` past
-/// 65,535 bytes.
+/// `Unsupported` if the version has no bundles, or if no bundle may have such a message; `TooLong`
+/// past 65,535 bytes.
 pub fn bundle_add(
     version: Version,
     bundle_id: u32,

@@ -1,5 +1,6 @@
-//! Messages of Nicira's that Open vSwitch sends or takes beside those of OpenFlow: packets with the
-//! data of their entry, and the settings that ask for them (`nicira-ext.h` of Open vSwitch).
+//! Nicira's messages that Open vSwitch sends or accepts in addition to OpenFlow's: packets with
+//! data from their entry, and the settings that ask for such packets (`nicira-ext.h` of Open
+//! vSwitch).
 //!
 //! [`decode`](crate::decode) keeps them as [`Experimenter`] messages; [`decode_nicira`] reads them.
 
@@ -16,25 +17,25 @@ use super::oxm::{self, IN_MATCH};
 use super::reader::Reader;
 use super::v14::property;
 
-/// A message of Nicira's.
+/// One of Nicira's messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NiciraMessage {
     /// NXT_SET_PACKET_IN_FORMAT: 0 OpenFlow's own, 1 NXT_PACKET_IN, 2 NXT_PACKET_IN2.
     SetPacketInFormat(u32),
-    /// NXT_SET_CONTROLLER_ID: which packets of the action `controller(id=…)` are for this one.
+    /// NXT_SET_CONTROLLER_ID: the id in `controller(id=…)` whose packets go to this controller.
     SetControllerId(u16),
     /// NXT_PACKET_IN2.
     PacketIn2(PacketIn2),
 }
 
-/// NXT_PACKET_IN2: a packet for the controller, with what its entry says of it.
+/// NXT_PACKET_IN2: a packet for the controller, with data from its entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketIn2 {
     /// The packet; `total_len` is at most 65,535.
     pub packet: PacketIn,
     /// Data of the action `controller(userdata=…)`.
     pub userdata: Bytes,
-    /// Data of the switch's own, with which it goes on with a packet of `controller(pause)`.
+    /// The switch's own data, with which it resumes a packet of `controller(pause)`.
     pub continuation: Bytes,
 }
 
@@ -43,7 +44,7 @@ const SET_PACKET_IN_FORMAT: u32 = 16;
 const SET_CONTROLLER_ID: u32 = 20;
 const PACKET_IN2: u32 = 30;
 
-/// Name of the message as `ovs-ofctl` has it, by its first bytes.
+/// Returns the message's name in `ovs-ofctl`, read from its first bytes.
 #[cfg(feature = "text")]
 pub(crate) fn name(message: &[u8]) -> Option<&'static str> {
     let kind = MessageKind::from_wire(*message.first()?, *message.get(1)?);
@@ -62,7 +63,7 @@ pub(crate) fn name(message: &[u8]) -> Option<&'static str> {
 /// Reads `frame` if it is one of Nicira's messages that have a name here.
 ///
 /// # Errors
-/// It is one, and its bytes are wrong.
+/// Fails if `frame` is such a message and its bytes are wrong.
 pub fn decode_nicira(frame: &Frame) -> Result<Option<NiciraMessage>, DecodeError> {
     if frame.kind() != MessageKind::Experimenter {
         return Ok(None);

@@ -1,5 +1,5 @@
 //! Messages of 1.4 that the ONF gave to 1.3 as extensions: EXPERIMENTER messages whose type stands
-//! for one of 1.4, with the same body.
+//! for a message of 1.4 with the same body.
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::frame::HEADER_LEN;
@@ -21,7 +21,7 @@ const TYPES: [(K, u32); 4] = [
 /// Experimenter id and type.
 const IDS_LEN: usize = 8;
 
-/// The ONF's type of `message`, if it is one of them.
+/// Returns the ONF's type of `message`, if it is an ONF extension.
 pub(super) fn ty(message: &Message) -> Option<u32> {
     match message {
         Message::RoleStatus(_) => Some(Experimenter::ONF_ROLE_STATUS),
@@ -32,7 +32,7 @@ pub(super) fn ty(message: &Message) -> Option<u32> {
     }
 }
 
-/// Kind of `message`, if it begins like one of them.
+/// Returns the kind of `message`, if it begins like an ONF extension.
 pub(crate) fn kind(message: &[u8]) -> Option<K> {
     let (header, body) = message.split_first_chunk::<HEADER_LEN>()?;
     if header[0] != Version::V13.wire() || K::from_wire(header[0], header[1]) != K::Experimenter {
@@ -58,7 +58,7 @@ pub(super) fn decode(kind: K, r: &mut Reader) -> Result<Message, DecodeError> {
     })
 }
 
-/// Writes the body of a message of which [`ty`] has said `ty`.
+/// Writes the body of a message for which [`ty`] returned `ty`.
 pub(super) fn encode(ty: u32, message: &Message, w: &mut Writer) -> Result<(), EncodeError> {
     w.u32(Experimenter::ONF);
     w.u32(ty);

@@ -1,9 +1,9 @@
 //! OXM TLVs and the matches made of them (OpenFlow 1.3.1, 7.2.3).
 //!
 //! The checks are those of Open vSwitch: lengths, values and masks within the width of their field,
-//! no value bit outside its mask, prerequisites (which must come first), no field twice. In
-//! addition this refuses masks wider than their field. Classes and fields without a name here
-//! (Nicira's, experimenters') are kept unchanged. The match of 1.1 is of another form, in `v11`.
+//! no value bit outside its mask, prerequisites (which must come first), no field twice. This codec
+//! also refuses masks wider than their field. Classes and fields without a name here (Nicira's,
+//! experimenters') are kept unchanged. The match of 1.1 has another form, in `v11`.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ const MATCH_TYPE_OXM: u16 = 1;
 /// OFPXMC_EXPERIMENTER: the payload begins with an experimenter id.
 const OXM_CLASS_EXPERIMENTER: u16 = 0xffff;
 
-/// Which errors a wrong field is: those of a match, or those of a SET_FIELD action.
+/// Errors for a wrong field: those of a match, or those of a SET_FIELD action.
 pub(super) struct FieldErrors {
     len: ErrorKind,
     value: ErrorKind,
@@ -80,7 +80,7 @@ pub(super) fn decode_match(r: &mut Reader) -> Result<Match, DecodeError> {
         }
         r#match.fields.push(field);
     }
-    // So that it is the same when it has been written, whatever form it came in.
+    // Keeps the match the same after it is written again, whatever form it was received in.
     let canonical = is_v11.then(|| matching::canonical(&r#match)).flatten();
     Ok(canonical.unwrap_or(r#match))
 }
@@ -158,7 +158,7 @@ pub(super) fn encode_field(field: &MatchField, w: &mut Writer) -> Result<(), Enc
             w.u16(OXM_CLASS_BASIC);
             w.u8((*field as u8) << 1 | u8::from(mask.is_some()));
             w.u8((len << u32::from(mask.is_some())) as u8);
-            // Switches refuse bits outside the mask, which say nothing.
+            // Value bits outside the mask mean nothing, and switches refuse them.
             w.uint(value & mask.unwrap_or(u128::MAX), len);
             if let Some(mask) = mask {
                 w.uint(*mask, len);
@@ -216,7 +216,7 @@ fn identity(field: &MatchField) -> (u32, Option<[u8; 4]>) {
 /// Reports whether the fields read so far allow a field that demands `prereq`.
 fn holds(prereq: Prereq, earlier: &Match) -> bool {
     let is = |field, value| earlier.exact(field) == Some(value);
-    // A packet of another type than Ethernet says its EtherType there (1.5.1, 7.2.3.8).
+    // A packet that is not Ethernet states its EtherType in the packet type (1.5.1, 7.2.3.8).
     let is_ethernet = |ty: u16| {
         let ty = u128::from(ty);
         is(Field::EthType, ty) || is(Field::PacketType, PACKET_TYPE_ETHERTYPE | ty)

@@ -1,8 +1,8 @@
 //! A cursor over one message that only moves forward and never leaves its part.
 //!
-//! A reader knows what it reads and which OpenFlow error a shortage is, so that a decoder is a
-//! list of fields. Parts that announce their own length become readers of their own
-//! ([`Reader::part`]), bounded by what is left of the enclosing one.
+//! A reader knows the structure that it reads and the OpenFlow error for missing bytes, so that a
+//! decoder is a list of fields. A part that announces its own length gets its own reader
+//! ([`Reader::part`]), bounded by the rest of the enclosing part.
 
 use bytes::Bytes;
 
@@ -22,7 +22,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The body of `frame`; running out of it is BAD_LEN.
+    /// Returns a reader of the body of `frame`; if the bytes run out, the error is BAD_LEN.
     pub fn body_of(frame: &'a Frame, what: &'static str) -> Reader<'a> {
         Reader {
             message: frame.bytes(),
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes of the message up to here.
+    /// Number of bytes of the message up to here.
     pub fn len_so_far(&self) -> usize {
         self.at
     }
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         self.message[0] >= version.wire()
     }
 
-    /// The next `len` bytes as a part of their own, where running out is `short` in `what`.
+    /// Returns a reader of the next `len` bytes; if they run out, the error is `short` in `what`.
     pub fn part(&mut self, len: usize, short: ErrorKind, what: &'static str) -> Result<Reader<'a>> {
         let at = self.at;
         if len > self.left() {
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// All that is left, under another name.
+    /// Returns a reader of the rest, under another name.
     pub fn renamed(self, short: ErrorKind, what: &'static str) -> Reader<'a> {
         Reader {
             short,
@@ -90,8 +90,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The 16-bit number `ahead` bytes from here, without moving: lengths that stand inside the
-    /// part whose length they are.
+    /// Returns the 16-bit number `ahead` bytes from here, without moving, for a length field inside
+    /// the part that it measures.
     pub fn peek_u16(&self, ahead: usize) -> Result<u16> {
         match self.message[self.at..self.end].get(ahead..ahead + 2) {
             Some(b) => Ok(u16::from_be_bytes([b[0], b[1]])),
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A number of `len` bytes, at most 16.
+    /// Reads a number of `len` bytes, at most 16.
     pub fn uint(&mut self, len: usize) -> Result<u128> {
         assert!(len <= 16, "no field is wider than 16 bytes");
         let bytes = self.bytes(len)?;
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
         bytes
     }
 
-    /// A zero-terminated text in a field of `len` bytes, cut at the first zero.
+    /// Reads a zero-terminated text in a field of `len` bytes, cut at the first zero.
     pub fn text(&mut self, len: usize) -> Result<Bytes> {
         let mut text = self.bytes(len)?;
         let end = text.iter().position(|b| *b == 0).unwrap_or(len);
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// Padding, whatever it holds.
+    /// Skips padding, whatever its value.
     pub fn skip(&mut self, len: usize) -> Result<()> {
         if len > self.left() {
             return Err(self.error(self.short));
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
         Ok(entries)
     }
 
-    /// Nothing may be left.
+    /// Fails if any bytes are left.
     pub fn done(&self) -> Result<()> {
         if self.is_empty() {
             Ok(())
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         self.at == self.end
     }
 
-    /// `kind`, here.
+    /// Returns the error `kind` at this position.
     pub fn error(&self, kind: ErrorKind) -> DecodeError {
         DecodeError {
             kind,

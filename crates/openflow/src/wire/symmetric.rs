@@ -1,5 +1,5 @@
-//! HELLO, ERROR, ECHO and EXPERIMENTER: the messages that both sides send, and that every version
-//! writes alike. A peer may send them under a version that was never agreed on.
+//! HELLO, ERROR, ECHO and EXPERIMENTER: messages that both sides send, and that have the same form
+//! in every version. A peer may send them under a version that was never agreed on.
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::frame::Frame;
@@ -12,7 +12,7 @@ use super::reader::Reader;
 use super::v10;
 use super::writer::Writer;
 
-/// OFPHET_VERSIONBITMAP, the one kind of HELLO element there is.
+/// OFPHET_VERSIONBITMAP, the only type of HELLO element.
 const VERSION_BITMAP: u16 = 1;
 
 /// Type and length.
@@ -23,8 +23,8 @@ const ERROR_EXPERIMENTER: u16 = 0xffff;
 
 /// Reads `frame` if it is one of the symmetric messages.
 pub(super) fn decode(frame: &Frame) -> Result<Option<Message>, DecodeError> {
-    // HELLO is type 0 for ever: it must be readable under versions that are yet to come, since
-    // its header is what negotiation starts from.
+    // HELLO is type 0 in every version, future ones included. Negotiation starts from its header,
+    // so a HELLO of an unknown version must be readable.
     let kind = match (frame.version_byte(), frame.type_byte()) {
         (0, _) => return Ok(None),
         (_, 0) => MessageKind::Hello,
@@ -67,8 +67,8 @@ pub(super) fn encode(
     Ok(true)
 }
 
-/// Versions before 1.3 give a HELLO no body, and ask to ignore one: there, elements are read as
-/// far as they make sense. From 1.3 on a wrong element is an error.
+/// Reads a HELLO. Versions before 1.3 give it no body and ask to ignore one, so wrong elements are
+/// ignored there. From 1.3 on a wrong element is an error.
 fn decode_hello(frame: &Frame) -> Result<Hello, DecodeError> {
     let mut r = Reader::body_of(frame, "HELLO");
     match decode_hello_elements(&mut r) {
@@ -79,14 +79,14 @@ fn decode_hello(frame: &Frame) -> Result<Hello, DecodeError> {
 
 fn decode_hello_elements(r: &mut Reader) -> Result<Hello, DecodeError> {
     let mut hello = Hello::default();
-    // Fewer bytes than the header of an element are none; Open vSwitch passes them over too.
+    // Fewer bytes than the header of an element are skipped, as in Open vSwitch.
     while r.left() >= ELEMENT_HEADER_LEN {
         let len = usize::from(r.peek_u16(2)?);
         if len < ELEMENT_HEADER_LEN {
             return Err(r.error(ErrorKind::BAD_LEN));
         }
         let mut element = r.part(len, ErrorKind::BAD_LEN, "HELLO element")?;
-        // The padding of the last element is left out by some peers.
+        // Some peers leave out the padding of the last element.
         let padding = len.next_multiple_of(8) - len;
         r.skip(padding.min(r.left()))?;
         let ty = element.u16()?;
@@ -113,8 +113,8 @@ fn encode_hello(hello: &Hello, w: &mut Writer) -> Result<(), EncodeError> {
     Ok(())
 }
 
-/// The numbers of 1.0 are mapped to those of 1.3. The other versions share theirs with 1.3 where
-/// both have the error, and pass as numbers where not.
+/// Reads an ERROR. The numbers of 1.0 are mapped to those of 1.3. Other versions share 1.3's
+/// numbers for errors that both have; the rest pass as numbers.
 fn decode_error(frame: &Frame) -> Result<ErrorMessage, DecodeError> {
     let mut r = Reader::body_of(frame, "ERROR");
     let (ty, code) = (r.u16()?, r.u16()?);

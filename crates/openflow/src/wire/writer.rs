@@ -14,7 +14,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// A message whose header lacks only its length.
+    /// Starts a message whose header lacks only its length.
     pub fn new(version: Version, type_byte: u8, xid: Xid) -> Writer {
         let mut buf = BytesMut::with_capacity(64);
         buf.put_u8(version.wire());
@@ -62,7 +62,7 @@ impl Writer {
         self.buf.put_u64(n);
     }
 
-    /// The lowest `len` bytes of `n`.
+    /// Writes the lowest `len` bytes of `n`.
     pub fn uint(&mut self, n: u128, len: usize) {
         self.buf.put_slice(&n.to_be_bytes()[16 - len..]);
     }
@@ -71,7 +71,7 @@ impl Writer {
         self.buf.put_slice(bytes);
     }
 
-    /// A text in a field of `len` bytes, filled up with zeros.
+    /// Writes a text in a field of `len` bytes, padded with zeros.
     pub fn text(&mut self, text: &Bytes, len: usize, what: &'static str) -> Result<()> {
         let Some(padding) = len.checked_sub(text.len()) else {
             return Err(EncodeError::TooLong { what });
@@ -85,13 +85,14 @@ impl Writer {
         self.buf.put_bytes(0, len);
     }
 
-    /// Zeros until the part that began at `start` has a multiple of 8 bytes.
+    /// Writes zeros until the part that began at `start` has a multiple of 8 bytes.
     pub fn align8(&mut self, start: usize) {
         let len = self.buf.len() - start;
         self.zeros(len.next_multiple_of(8) - len);
     }
 
-    /// Where the next byte goes: the start of a part to [`close`](Writer::close) later.
+    /// Returns the position of the next byte: the start of a part to [`close`](Writer::close)
+    /// later.
     pub fn at(&self) -> usize {
         self.buf.len()
     }
@@ -101,7 +102,8 @@ impl Writer {
         self.set_len(start + field, start, what)
     }
 
-    /// Writes the number of bytes since `start` to the 16 bits at `at`, which stand already.
+    /// Writes the number of bytes since `start` into the 16 bits at `at`, which were written
+    /// before.
     pub fn set_len(&mut self, at: usize, start: usize, what: &'static str) -> Result<()> {
         let Ok(len) = u16::try_from(self.buf.len() - start) else {
             return Err(EncodeError::TooLong { what });
@@ -110,7 +112,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Fails if `what` is there: this version has no words for it.
+    /// Fails if `what` is present: this version cannot express it.
     pub fn refuse(&self, is_there: bool, what: &'static str) -> Result<()> {
         if is_there {
             self.unsupported(what)
@@ -119,7 +121,7 @@ impl Writer {
         }
     }
 
-    /// This version has no words for `what`.
+    /// Fails, because this version cannot express `what`.
     pub fn unsupported<T>(&self, what: &'static str) -> Result<T> {
         let version = self.version;
         Err(EncodeError::Unsupported { version, what })

@@ -1,9 +1,9 @@
 //! BFD on interfaces: the column `bfd`, and the transactions that change it.
 //!
-//! A session of auster's bears a mark among its settings: the key `auster` names the port at the
-//! other end. So one column says all, and an administrator who changes it takes the session over: a
-//! column with other settings than [`Session`] writes is never changed. `external_ids` would take
-//! memory for each interface, as other programs keep much there.
+//! A session made by auster has a mark among its settings: the key `auster` names the port at the
+//! other end. So one column contains everything. An administrator who changes it takes the session
+//! over: auster never changes a column with other settings than [`Session`] writes. A mark in
+//! `external_ids` would take memory for each interface, since other programs store much there.
 
 use super::{DATABASE, Interface, qos::is_still};
 use crate::replica::Row;
@@ -27,7 +27,7 @@ pub enum Bfd {
         /// Whether the session is up.
         is_up: bool,
     },
-    /// The administrator has set something, be it that BFD stays off.
+    /// The administrator has set something, even if only that BFD stays off.
     Others,
 }
 
@@ -85,8 +85,8 @@ impl Session {
 }
 
 impl Interface {
-    /// Makes the transaction that gives the interface this session, or takes auster's away. `None`
-    /// if it is so already, or the administrator has set something.
+    /// Makes the transaction that gives the interface this session, or removes auster's. Returns
+    /// `None` if nothing has to change, or the administrator has set something.
     pub fn set_bfd(&self, wanted: Option<&Session>) -> Option<Transaction> {
         let old = match &self.bfd {
             Bfd::Absent => None,

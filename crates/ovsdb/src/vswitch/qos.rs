@@ -4,14 +4,14 @@
 //! to one QoS, two QoS to one queue. So one transaction makes each change of a port. It first
 //! asserts that the rows it starts from have not changed. Then it inserts the new rows, refers to
 //! them, and deletes the rows that nothing refers to any more. A concurrent change fails the
-//! transaction as a whole. A program that is killed has done all of the change or nothing.
+//! transaction as a whole. If the program is killed, the change is complete or absent.
 //!
-//! Rows that auster made bear a mark in `external_ids`. Rows without the mark are never changed.
+//! Rows made by auster have a mark in `external_ids`. Rows without the mark are never changed.
 //!
 //! With [`QueueSelection::Dscp`] the kernel beside the switch makes the queues, so the rows alone
 //! are no queues yet. The program that makes them reports the result ([`InKernel`]) and the
-//! counters in `external_ids` of the QoS row. The report names the settings it is about, so that a
-//! later change of the rows makes it void.
+//! counters in `external_ids` of the QoS row. The report names its settings, so that a later change
+//! of the rows makes it void.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,18 +23,18 @@ use crate::value::{Atom, Datum, Uuid};
 
 /// The key of the mark.
 const MARK: &str = "auster";
-/// The key of what the kernel has.
+/// The key of the report about the kernel's queues.
 const KERNEL: &str = "auster-kernel";
-/// The key of what its queues have counted: `NUMBER=PACKETS:DROPPED`, and a space between.
+/// The key of the kernel queues' counters: `NUMBER=PACKETS:DROPPED`, separated by spaces.
 const COUNTS: &str = "auster-counts";
 const MADE: &str = "made: ";
 const FAILED: &str = "failed: ";
-/// Length of a problem's text in the row.
+/// Maximum length of a problem's text in the row.
 const PROBLEM_BYTES_MAX: usize = 1000;
 const HTB: &str = "linux-htb";
 const NOOP: &str = "linux-noop";
 
-/// Rows that one transaction of [`Orphans`] deletes.
+/// Maximum number of rows that one transaction of [`Orphans`] deletes.
 const DELETED_MAX: usize = 1000;
 
 /// The program of auster that made a row, by the row's mark.
@@ -93,7 +93,7 @@ pub struct Qos {
     pub max_rate_bps: Option<u64>,
     /// Queues by the number that OpenFlow's SET_QUEUE names.
     pub queues: BTreeMap<u32, QueueRow>,
-    /// Another port has it too.
+    /// Whether another port uses it too.
     is_shared: bool,
     /// The row as it was read.
     row: Row,
@@ -131,12 +131,12 @@ pub struct QueueRow {
     pub owner: Option<Owner>,
     /// Settings of the queue.
     pub queue: Queue,
-    /// Another QoS has it too.
+    /// Whether another QoS uses it too.
     is_shared: bool,
     options: Datum,
 }
 
-/// Refusal to change a port's queues: another program made them.
+/// Refusal to change a port's queues, because another program made them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// Name of the port.
@@ -174,7 +174,7 @@ impl Owner {
         Datum::map([(MARK, self.name())])
     }
 
-    /// Condition for rows that bear the owner's mark.
+    /// Returns the condition for rows with the owner's mark.
     fn is_its(self) -> Condition {
         Condition::new("external_ids", Function::Includes, self.mark())
     }
@@ -220,7 +220,7 @@ impl Qos {
         self.owner == Some(Owner::Controller) && self.kind == NOOP
     }
 
-    /// Reads from the row what the kernel beside the switch has made of it.
+    /// Reads the row's report about the queues in the kernel beside the switch.
     pub fn in_kernel(&self) -> InKernel {
         let said = self.said(KERNEL);
         let made = |text: &str| text.strip_prefix(MADE) == Some(&self.asked());
@@ -271,8 +271,8 @@ impl Qos {
         self.say(COUNTS, Some(items.join(" ")))
     }
 
-    /// Fails the transaction if the row has changed but for what is said in it of the kernel, which
-    /// changes by itself, or has lost its mark.
+    /// Fails the transaction if the row has lost its mark or has changed, other than in its report
+    /// about the kernel, which changes by itself.
     fn is_still_its(&self) -> Operation {
         let mut row = self.row.clone();
         let Some(owner) = self.owner else {
@@ -295,7 +295,7 @@ impl Qos {
             return None;
         }
         let ids = "external_ids";
-        // An insertion leaves a key alone that is there already, so it is taken away first.
+        // An insertion does not overwrite an existing key, so the key is deleted first.
         let mut changes = vec![Mutation::new(ids, Mutator::Delete, Datum::set([key]))];
         changes.extend(
             text.map(|text| Mutation::new(ids, Mutator::Insert, Datum::map([(key, text)]))),
@@ -304,7 +304,7 @@ impl Qos {
         Some(Transaction::new(DATABASE).then(Operation::mutate("QoS", here, changes)))
     }
 
-    /// All that the kernel is to make of the rows, in one line.
+    /// Returns, in one line, all that the kernel must make from the rows.
     fn asked(&self) -> String {
         let rate = self.max_rate_bps.map(|bps| format!("max-rate={bps}"));
         let queues = self.queues.iter();
@@ -376,7 +376,8 @@ impl Port {
         is_cleared.then(|| self.replaced(self.guarded(), Datum::empty()))
     }
 
-    /// Fails if the port has another QoS by now, or this one is another or somebody else's.
+    /// Makes a transaction that fails if the port has another QoS by now, or if this one has
+    /// changed or has another owner.
     fn guarded(&self) -> Transaction {
         let qos = self.qos.as_ref();
         let has = qos.map_or_else(Datum::empty, |qos| Datum::from(qos.uuid));
@@ -397,7 +398,7 @@ impl Port {
             transaction = transaction.then(delete("QoS", old.uuid, owner));
             let mut deleted = BTreeSet::new();
             for queue in old.queues.values().filter(|queue| !queue.is_shared) {
-                // One that has two numbers is there twice.
+                // A queue with two numbers occurs twice.
                 if let Some(owner) = queue.owner
                     && deleted.insert(queue.uuid)
                 {
@@ -410,7 +411,7 @@ impl Port {
 }
 
 impl Orphans {
-    /// Finds rows that bear a mark and that no port refers to.
+    /// Finds rows that have a mark and that no port refers to.
     pub fn of(replica: &Replica) -> Orphans {
         let used: BTreeSet<Uuid> = replica
             .rows("Port")
@@ -451,7 +452,7 @@ impl Orphans {
         if self.is_empty() {
             return None;
         }
-        // A queue goes with the last QoS that refers to it, or after it.
+        // A queue is deleted with the last QoS that refers to it, or after it.
         let qos = self.qos.iter().map(|row| ("QoS", row));
         let queues = self.queues.iter().map(|row| ("Queue", row));
         let rows = qos.chain(queues).take(DELETED_MAX);
@@ -533,7 +534,7 @@ fn options(row: &Row) -> Datum {
     options.unwrap_or_else(|| Datum::Map(BTreeMap::new()))
 }
 
-/// The rows that a port shall have, but for their identities.
+/// The rows that a port must have, without their identities.
 struct Wanted {
     kind: &'static str,
     options: Datum,
@@ -552,12 +553,13 @@ impl Wanted {
     fn new(selection: QueueSelection, wanted: &PortQueues) -> Wanted {
         let max_rate = wanted.max_rate_bps.map(|bps| ("max-rate", bps.to_string()));
         let options = Datum::map(max_rate);
-        // The rate is Open vSwitch's with the one, and the kernel's beside it with the other.
+        // With the first selection Open vSwitch limits the rate, with the second the kernel beside
+        // it.
         let kind = match selection {
             QueueSelection::SetQueue => HTB,
             QueueSelection::Dscp => NOOP,
         };
-        // Without a code point there is nothing that such a queue does.
+        // Without a code point, such a queue has no effect.
         let is_marked = wanted.queues.values().any(|queue| queue.dscp.is_some());
         let has_queues = selection == QueueSelection::SetQueue || is_marked;
         let queues = wanted.queues.iter().filter(|_| has_queues);
@@ -630,7 +632,7 @@ fn number_count(row: &Row) -> usize {
     }
 }
 
-/// Fails the transaction if the row's columns are not those of `row`, or it is gone.
+/// Fails the transaction if the row's columns differ from `row`, or the row was deleted.
 pub(super) fn is_still(table: &str, uuid: Uuid, row: Row) -> Operation {
     Operation::Wait {
         table: table.into(),

@@ -1,4 +1,5 @@
-//! VLANs of ports: the columns `tag`, `trunks` and `vlan_mode` of table Port, as they stand there.
+//! VLANs of ports: the columns `tag`, `trunks` and `vlan_mode` of table Port, with their values
+//! unchanged.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,7 +7,7 @@ use std::fmt;
 use crate::replica::Row;
 use crate::value::{Atom, Datum};
 
-/// The largest number of the columns; no VLAN can have it.
+/// The largest number allowed in the columns; no VLAN can have it.
 const NUMBER_MAX: u16 = 4095;
 
 /// The columns of a port that are about VLANs.
@@ -15,7 +16,7 @@ pub struct VlanColumns {
     /// VLAN of an access port, or the native VLAN. A number that the schema does not allow is
     /// [`u16::MAX`], here and in `trunks`.
     pub tag: Option<u16>,
-    /// VLANs of a trunk; if there are none, it carries all.
+    /// VLANs of a trunk; if there are none, the trunk carries all.
     pub trunks: BTreeSet<u16>,
     /// Treatment of tags; without one, a port with a tag is an access port, and any other a trunk.
     pub mode: Option<VlanMode>,
@@ -49,7 +50,7 @@ impl VlanColumns {
         }
     }
 
-    /// Reports whether nothing is said of VLANs.
+    /// Reports whether no column is set.
     pub fn is_empty(&self) -> bool {
         *self == VlanColumns::default()
     }
@@ -64,7 +65,7 @@ impl VlanMode {
         ("dot1q-tunnel", VlanMode::Dot1qTunnel),
     ];
 
-    /// The mode of that name.
+    /// Returns the mode of that name.
     pub fn of(text: &str) -> VlanMode {
         let found = VlanMode::NAMES.iter().find(|(name, _)| *name == text);
         found.map_or(VlanMode::Unknown, |(_, mode)| *mode)
@@ -77,7 +78,7 @@ impl VlanMode {
     }
 }
 
-/// Formats the columns that say something as `tag=10 trunks=20,30 vlan_mode=native-untagged`.
+/// Formats the columns that are set as `tag=10 trunks=20,30 vlan_mode=native-untagged`.
 impl fmt::Display for VlanColumns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Vec::new();

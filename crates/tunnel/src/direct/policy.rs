@@ -1,5 +1,6 @@
-//! Policy maps of a relay that carries each connection over one of its own: by EXPERIMENTER
-//! messages of these connections, each of which may have another relay or none at its other end.
+//! Policy maps of a relay that carries each connection over a separate one. They travel in
+//! EXPERIMENTER messages of these connections, each of which may have another relay or none at its
+//! other end.
 
 use std::sync::Arc;
 
@@ -17,28 +18,28 @@ use net::transport::{Reader, Writer};
 
 /// The interval between two checks for a missing answer.
 const TICK: time::Duration = time::Duration::from_millis(500);
-/// The bound of answers beyond the queues: a peer that asks for more and reads nothing is cut off.
+/// Bound on the answers beyond the queues: a peer that asks for more and reads nothing is cut off.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// The result of a pushed map at one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushed {
-    /// The connection, or what will be dialled for the first one.
+    /// The connection, or the target that will be dialled for the first one.
     pub name: String,
     pub outcome: Result<MapDigest, String>,
     /// Nobody at the other end schedules: the map is in use at this end.
     pub is_alone: bool,
-    /// It was in use there before.
+    /// The map was in use there before.
     pub is_unchanged: bool,
 }
 
 impl Direct {
-    /// Gives every connection another policy map, each at both of its ends or at neither; where
-    /// nobody at the other end schedules, at this one. Later connections begin with it. The newest
-    /// map may be pushed again: it changes nothing where it is in use.
+    /// Gives every connection another policy map, at both of its ends or at neither. Where nobody
+    /// at the other end schedules, this end gets the map. Later connections begin with it. The
+    /// newest map may be pushed again: it changes nothing where it is in use.
     ///
     /// # Errors
-    /// All that is wrong with the map.
+    /// Every problem of the map.
     pub async fn push_policy(&self, text: &str) -> Result<Vec<Pushed>, String> {
         let Some(newest) = &self.newest else {
             return Err("this relay does not schedule: start it with --policy auster".to_owned());
@@ -75,12 +76,12 @@ impl Direct {
         Ok(pushed)
     }
 
-    /// The newest map that is in use, and every one after it.
+    /// Returns the newest map in use, and every later one.
     pub fn committed(&self) -> Option<watch::Receiver<Arc<PolicyMap>>> {
         self.newest.as_ref().map(watch::Sender::subscribe)
     }
 
-    /// The outcome of a push to a connection whose ends have that map.
+    /// Returns the outcome of a push to a connection whose ends already have that map.
     fn in_use_at(&self, carried: &Carried, map: &PolicyMap) -> Option<Pushed> {
         let counts = carried.lock();
         let talk = counts.talk.as_ref().filter(|talk| talk.active() == map)?;
@@ -249,7 +250,7 @@ impl Direct {
         }
     }
 
-    /// Does what the talk asks for.
+    /// Carries out the events of the talk.
     pub(super) fn drain(&self, carried: &Carried, counts: &mut Counts) {
         while let Some(event) = counts.talk.as_mut().and_then(PolicyTalk::poll_event) {
             match event {
@@ -269,8 +270,8 @@ impl Direct {
                     if let Some(line) = &mut counts.line {
                         line.set_map(&map);
                     }
-                    // Beside the controller a map is given by its operator: a switch speaks for
-                    // its own connection alone.
+                    // Beside the controller, the operator sets the map: a switch speaks only for
+                    // its own connection.
                     if self.side == Side::Switch {
                         self.raise(map);
                     }

@@ -375,7 +375,7 @@ impl Outbox {
         Some(pipe.waiting.into_iter().map(|(_, update)| update).collect())
     }
 
-    /// Whether more than `max` messages and updates wait for a switch to confirm others.
+    /// Whether `max` or more messages and updates wait for a switch to confirm others.
     pub(in crate::controller) fn is_behind(&self, dpid: DatapathId, max: usize) -> bool {
         let channel = self.channels.get(&dpid);
         channel.is_some_and(|channel| channel.pipe.backlog() >= max)

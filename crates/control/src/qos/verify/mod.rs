@@ -44,7 +44,7 @@ pub const WINDOW: Duration = Duration::from_secs(60);
 const POINTS_MAX: usize = 64;
 /// Time for which readings are kept: a window and the delays at its ends.
 const KEPT: Duration = Duration::from_secs(90);
-/// Fewer missing packets than this prove nothing: neighbours are resolved in another queue.
+/// Fewer expected packets than this prove nothing: neighbours are resolved in another queue.
 const FEW: u64 = 10;
 /// A queue with less than one in this number of its entries' packets counts as empty: single
 /// packets of other traffic have the same code point.

@@ -18,7 +18,7 @@ fn read(frame: &[u8]) -> Datagram<'_> {
         .expect("it is right")
 }
 
-/// A question for an echo over IPv6.
+/// An echo request over IPv6.
 fn echo6(payload: &[u8]) -> Vec<u8> {
     let (from, to) = (host6(1), host6(2));
     let step = etherparse::PacketBuilder::ethernet2(from.0.0, to.0.0)
@@ -29,7 +29,7 @@ fn echo6(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Has another reader of packets check lengths and checksums.
+/// Checks lengths and checksums with another packet parser.
 fn check(frame: &[u8]) {
     let packet = SlicedPacket::from_ethernet(frame).expect("it is well formed");
     let net = packet.net.expect("IP");
@@ -102,7 +102,7 @@ fn an_answer_and_a_wrong_checksum_are_not_answered() {
     assert_eq!(read(&wrong).echo_reply(MACS.0, MACS.1), None);
 }
 
-/// No error is reported of an error, nor to anybody but one host, nor of a later fragment.
+/// No error is reported for an error or a later fragment, nor to an address other than one host's.
 #[test]
 fn errors_are_reported_to_hosts_alone() {
     let (a, b) = (Host::numbered(1), Host::numbered(2));
@@ -225,7 +225,8 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever hosts send: no panic, and all that is made of it is right and bounded.
+    /// Any packet: reading does not panic, and all frames made from the packet are right and
+    /// bounded.
     #[test]
     fn any_packet_is_read(frame in hostile()) {
         let Some(Ok(packet)) = Datagram::read(&frame) else {

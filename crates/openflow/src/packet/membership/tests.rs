@@ -35,7 +35,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// Sets the checksum of an IPv4 header again, and that of its IGMP message.
+/// Recomputes the checksums of an IPv4 header and of its IGMP message.
 fn mend(mut frame: Vec<u8>) -> Vec<u8> {
     let header_len = usize::from(frame[HEADER_LEN] & 0xf) * 4;
     let packet = &mut frame[HEADER_LEN..];
@@ -49,7 +49,7 @@ fn mend(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// The same with these bytes in place of others.
+/// Returns `frame` with these bytes at `at`, and corrects its checksums.
 fn with(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[at..at + bytes.len()].copy_from_slice(bytes);
@@ -228,7 +228,7 @@ fn linux_hosts_and_queriers_are_heard() {
     }
 }
 
-/// Linux's own queries, byte for byte, but for what its IPv4 header says of fragments.
+/// Linux's own queries, byte for byte, except for the fragment field of the IPv4 header.
 #[test]
 fn our_queries_are_those_of_linux() {
     let us = Sender {
@@ -437,7 +437,7 @@ fn a_pim_router_says_for_how_long_it_is_there() {
     }
     let hello = build::pim_hello(sender(1), false, 9);
     let mut other_option = hello.clone();
-    // No option says so: RFC 7761, 4.9.2 has a default.
+    // No option has a hold time: RFC 7761, 4.9.2 has a default.
     other_option[34 + 5] = 20;
     other_option[36..38].fill(0);
     let sum = checksum(&[&other_option[34..]]);
@@ -498,7 +498,7 @@ fn kinds() -> impl Strategy<Value = RecordKind> {
     (0..6usize).prop_map(|at| RecordKind::ALL[at])
 }
 
-/// A query that has exactly these times on the wire.
+/// A query whose times have exact codes on the wire.
 fn queries() -> impl Strategy<Value = Query> {
     let extended = (any::<bool>(), 0..8u8, 0..256u16);
     let extended = extended.prop_map(|(suppress, robustness, interval)| ExtendedQuery {
@@ -588,7 +588,7 @@ proptest! {
         prop_assert_eq!((heard.tag, heard.eth_src), (tag, sender(1).mac));
     }
 
-    /// Times that have no code become shorter, and a query stays of its version.
+    /// Times without a code become shorter, and a query keeps its version.
     #[test]
     fn any_query_can_be_sent(
         group in prop_oneof![group(), general()],
@@ -617,8 +617,8 @@ proptest! {
         prop_assert_eq!(read.extended.is_some(), is_extended);
     }
 
-    /// Only bits that no checksum and no rule covers can be others: the sender's Ethernet address,
-    /// the traffic class and label of IPv6, and the padding in its options.
+    /// Only bits that no checksum and no rule covers can differ: the sender's Ethernet address, the
+    /// traffic class and label of IPv6, and the padding in its options.
     #[test]
     fn a_bit_that_flips_is_noticed((frame, written) in messages(), bit: prop::sample::Index) {
         let bit = bit.index(frame.len() * 8);
@@ -646,7 +646,7 @@ proptest! {
         prop_assert!(!matches!(read(&frame[..cut]), Ok(Some(_))));
     }
 
-    /// Random bytes seldom have the right checksums, so they get them.
+    /// Random bytes seldom have the right checksums, so the test sets them.
     #[test]
     fn no_bytes_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),

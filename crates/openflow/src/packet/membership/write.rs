@@ -1,4 +1,4 @@
-//! Frames with messages about membership: what a querier sends, and the envelope of all of them.
+//! Frames with messages about membership: a querier's queries, and the headers of all messages.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -22,8 +22,8 @@ pub struct Sender {
 }
 
 impl Query {
-    /// The frame that asks, without a tag: IGMPv2 or MLDv1, or IGMPv3 or MLDv2 with extended
-    /// fields. It asks for no sources, because their addresses are not kept.
+    /// Returns the frame of the query, without a tag: IGMPv2 or MLDv1, or IGMPv3 or MLDv2 with
+    /// extended fields. The query asks for no sources, because their addresses are not kept.
     pub fn frame(&self, from: Sender) -> Vec<u8> {
         let is_general = self.group.is_unspecified();
         let mut message = Vec::with_capacity(28);
@@ -53,7 +53,7 @@ impl Query {
         frame_of(packet, message)
     }
 
-    /// The code of the response time. 0 would make an IGMP query one of version 1.
+    /// The code of the response time. A code of 0 would make an IGMP query an IGMPv1 query.
     fn response_code(&self) -> u16 {
         let millis = u64::try_from(self.response_max.as_millis()).unwrap_or(u64::MAX);
         let tenths = (millis / 100).max(1);
@@ -66,14 +66,14 @@ impl Query {
     }
 }
 
-/// The envelope of a message.
+/// The headers of a message.
 #[derive(Clone, Copy)]
 pub(crate) struct IpPacket {
     pub mac: MacAddr,
     pub from: IpAddr,
     pub to: IpAddr,
     pub protocol: u8,
-    /// Whether an option makes routers look at it.
+    /// Whether the packet has an option that makes routers look at it.
     pub is_alert: bool,
 }
 
@@ -97,10 +97,10 @@ impl IpPacket {
     }
 }
 
-/// The frame of a message whose checksum, its second word, is still zero. Both addresses have the
-/// same family.
+/// Builds the frame of a message whose checksum (its second word) is still zero. Both addresses
+/// must have the same family.
 pub(crate) fn frame_of(packet: IpPacket, mut message: Vec<u8>) -> Vec<u8> {
-    /// Hosts and routers give what controls the network this precedence (RFC 3376, 4).
+    /// Precedence that hosts and routers give to network control packets (RFC 3376, 4).
     const INTERNETWORK_CONTROL: u8 = 0xc0;
     /// A copied option of class 0 and number 20, 4 bytes long (RFC 2113).
     const ALERT_IPV4: [u8; 4] = [0x94, 4, 0, 0];
@@ -153,7 +153,7 @@ pub(crate) fn frame_of(packet: IpPacket, mut message: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// The code of the largest number, at most `value`, that has one: the inverse of
+/// Returns the code of the largest number that has a code and is at most `value`: the inverse of
 /// [`super::floating`].
 pub(super) fn code<const MANTISSA: u32>(value: u64) -> u16 {
     if value < 1 << (MANTISSA + 3) {

@@ -155,7 +155,7 @@ fn what_ends_a_way_is_said() {
     assert_eq!(short(&none), ["InPortClosed"]);
 }
 
-/// The switch's hash is its own: every bucket that it may choose is followed.
+/// The switch has a hash of its own, so the walk follows every bucket that the hash may choose.
 #[test]
 fn a_hash_may_choose_each_live_bucket_and_a_fast_failover_takes_the_first() {
     let rows = || {
@@ -260,7 +260,7 @@ fn what_no_switch_should_hold_ends_the_walk() {
         let found = first(instructions.clone());
         assert_eq!(found, ["0/1", "3/1", "Instructions"], "{instructions:?}");
     }
-    // A row of a table that no switch can have is nothing.
+    // A row of a table that no switch can have is ignored.
     let beyond = report(vec![row(255, 1, Match::any(), Vec::new())], Vec::new());
     assert_eq!(beyond.entry_count(), 0);
     let rows = vec![row(
@@ -340,7 +340,7 @@ fn groups_that_watch_themselves_are_not_live_and_each_is_looked_at_once() {
     assert_eq!(found(vec![own, alive()]), none, "its port is dead");
 }
 
-/// A walk that takes too long ends there, and takes no more than it may.
+/// A walk that takes too long ends, and spends no more than its allowance.
 #[test]
 fn whatever_takes_long_ends_the_whole_walk() {
     let way = |table: u8, actions| {
@@ -400,7 +400,7 @@ fn walks_share_what_is_left() {
 }
 
 proptest! {
-    /// A report may have anything, and a walk ends all the same.
+    /// A walk ends, whatever the report contains.
     #[test]
     fn a_walk_of_any_report_ends(
         rows in prop::collection::vec((0u8..=255, any::<u16>(), 0u8..=255, 0usize..12), 0..40),
@@ -434,7 +434,7 @@ proptest! {
         prop_assert!(steps.len() <= WORK_MAX);
     }
 
-    /// An explained walk and a counted one are one piece of code; where no hash chooses they agree.
+    /// An explained walk and a counted one share their code; where no hash chooses, they agree.
     #[test]
     fn the_outputs_are_those_of_the_reference_switch(
         entries in prop::collection::vec((0u8..3, 0u16..4, 1u8..4, 1u32..7), 1..12),

@@ -1,4 +1,4 @@
-//! Groups and meters, and what becomes of the entries that name them.
+//! Groups and meters, and the fate of the entries that name them.
 
 use super::*;
 
@@ -161,7 +161,7 @@ fn meters_count_and_take_their_entries_with_them() {
     entry.instructions.push(Instruction::Meter(MeterId(4)));
     add(&mut s, entry);
     let _ = s.process(at(0), P1, &udp(2, 53));
-    // In 1.5 it is an action.
+    // In 1.5 a meter is an action.
     let metered =
         |meter| FlowMod::add(2, Match::any(), vec![Action::Meter(MeterId(meter)), out(2)]);
     let unknown = s.apply(at(0), &Message::FlowMod(metered(5)));

@@ -138,8 +138,8 @@ fn a_match() -> impl Strategy<Value = Match> {
 }
 
 proptest! {
-    /// The lookup by kinds of match against the definition: of all entries that match, the
-    /// highest priority, and of those the oldest. The cookie says which entry it was.
+    /// Compares the lookup by kinds of match with the definition: of all matching entries, the
+    /// oldest of those with the highest priority. The cookie identifies the entry.
     #[test]
     fn lookup_agrees_with_trying_every_entry(
         mods in prop::collection::vec((a_match(), 0u16..4, prop::bool::weighted(0.2)), 1..40),

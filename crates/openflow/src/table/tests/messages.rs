@@ -1,4 +1,4 @@
-//! Messages that are neither of entries nor of groups: statistics, packet-out, roles.
+//! Messages that concern neither entries nor groups: statistics, packet-out, roles.
 
 use super::*;
 

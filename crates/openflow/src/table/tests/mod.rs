@@ -1,4 +1,4 @@
-//! The flow table by example: what the tests share.
+//! The flow table by example: helpers that the tests share.
 
 mod flow_mods;
 mod groups;

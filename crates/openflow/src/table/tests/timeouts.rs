@@ -1,4 +1,4 @@
-//! When entries expire, and what restarts their clocks.
+//! When entries expire, and what restarts their timeouts.
 
 use super::*;
 

@@ -1,5 +1,6 @@
-//! Actions of 1.0 (5.2.4). Setting a MAC or IPv4 address is a `SetField` of later versions; what
-//! adds a VLAN tag, or concerns whatever transport there is, has no counterpart and its own name.
+//! Actions of 1.0 (5.2.4). Setting a MAC or IPv4 address is a `SetField` of later versions. Actions
+//! that add a VLAN tag, or apply to any transport protocol, have no counterpart and keep their own
+//! names.
 
 use crate::actions::{Action, Instruction};
 use crate::error::{DecodeError, EncodeError, ErrorKind};

@@ -3,8 +3,8 @@
 //! Not kept: values under a wildcard, fields whose prerequisite the match does not state (1.0 says
 //! to ignore them, 3.4), the priority of an untagged frame, the low bits of `nw_tos`, padding.
 //!
-//! The type and code of ICMP stand in the 16 bits of the ports. This codec keeps values above 255,
-//! which no packet has, because Open vSwitch stores and prints them.
+//! ICMP type and code are in the 16 bits of the ports. This codec keeps values above 255, which no
+//! packet has, because Open vSwitch stores and prints them.
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::match_fields::{Field, Match, MatchField, VLAN_PRESENT};
@@ -26,7 +26,7 @@ mod wild {
     pub const NW_PROTO: u32 = 1 << 5;
     pub const TP_SRC: u32 = 1 << 6;
     pub const TP_DST: u32 = 1 << 7;
-    /// Six bits each: how many low bits of the address are wild, 32 and more for all.
+    /// Six bits each: the number of wildcarded low bits of the address, 32 or more for all.
     pub const NW_SRC_SHIFT: u32 = 8;
     pub const NW_DST_SHIFT: u32 = 14;
     pub const DL_VLAN_PCP: u32 = 1 << 20;
@@ -43,7 +43,7 @@ const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 
-/// `ofp_match` as it stands on the wire, less its padding.
+/// `ofp_match` as on the wire, without its padding.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fields {
     wildcards: u32,
@@ -65,7 +65,7 @@ pub(super) fn decode(r: &mut Reader) -> Result<Match, DecodeError> {
     decode_exactness(r).map(|(r#match, _)| r#match)
 }
 
-/// The match, and whether no field is wildcarded.
+/// Reads the match, and reports whether no field is wildcarded.
 pub(super) fn decode_exactness(r: &mut Reader) -> Result<(Match, bool), DecodeError> {
     let mut r = r.part(MATCH_LEN, ErrorKind::BAD_LEN, "ofp_match")?;
     let fields = Fields {
@@ -112,7 +112,7 @@ pub(super) fn encode(r#match: &Match, w: &mut Writer) -> Result<(), EncodeError>
     Ok(())
 }
 
-/// Where 1.0 keeps the ports, and what they are, by `nw_proto`.
+/// Returns the fields that `tp_src` and `tp_dst` stand for, by `nw_proto`.
 fn transport(nw_proto: u8, dl_type: u16) -> Option<(Field, Field)> {
     Some(match (nw_proto, dl_type) {
         (6, _) => (Field::TcpSrc, Field::TcpDst),
@@ -124,7 +124,7 @@ fn transport(nw_proto: u8, dl_type: u16) -> Option<(Field, Field)> {
     })
 }
 
-/// The fields that have more room in 1.0 than in a packet.
+/// Reports whether this is a field of ICMP, which has more bits in 1.0 than in a packet.
 fn is_of_icmp(field: Field) -> bool {
     use Field as F;
     matches!(
@@ -235,7 +235,7 @@ impl Fields {
                 | wild::NW_TOS,
             ..Fields::default()
         };
-        // What tells the others apart, wherever it stands.
+        // These decide what other fields mean, wherever they are in the match.
         f.dl_type = r#match.exact(Field::EthType).unwrap_or(0) as u16;
         f.nw_proto = r#match.exact(Field::IpProto).unwrap_or(0) as u8;
         for field in &r#match.fields {
@@ -269,7 +269,7 @@ impl Fields {
             return w.unsupported("match on the priority of no VLAN tag");
         }
         if f.says(wild::DL_VLAN) && f.dl_vlan == VLAN_NONE {
-            // Of an untagged frame Open vSwitch writes the priority as exact, and as 0.
+            // For an untagged frame, Open vSwitch writes the priority as exact, and as 0.
             f.wildcards &= !wild::DL_VLAN_PCP;
         }
         Ok(f)
@@ -353,7 +353,7 @@ impl Fields {
         match (exact, value) {
             (true, 0) => self.dl_vlan = VLAN_NONE,
             (true, vid) if vid & VLAN_PRESENT != 0 => self.dl_vlan = vid as u16 & 0xfff,
-            // With a priority beside it this is what wildcarding only the id says.
+            // With a match on the priority, this is the same as wildcarding only the id.
             (false, VLAN_PRESENT) if mask == VLAN_PRESENT => return Ok(()),
             _ => return w.unsupported("mask on such a match field"),
         }

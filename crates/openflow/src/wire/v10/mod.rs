@@ -1,10 +1,10 @@
 //! OpenFlow 1.0 (wire version 1), byte for byte as the specification of December 2009 has it.
 //!
-//! Messages decoded here and encoded again give the same bytes, but for what has no meaning:
+//! Messages decoded here and encoded again give the same bytes, except for parts without meaning:
 //! padding, `ofp_match` as described in [`matching`], undefined bits of capabilities, port features
-//! and port states, flags of STATS messages beyond MORE, and error types that nobody has (0x1000 to
-//! 0x100d). What 1.0 lacks is refused as unsupported, with two exceptions that lose nothing: the
-//! LIVE state of a port, and speeds that its features imply.
+//! and port states, flags of STATS messages beyond MORE, and undefined error types (0x1000 to
+//! 0x100d). Anything that 1.0 lacks is refused as unsupported, with two exceptions that lose
+//! nothing: the LIVE state of a port, and speeds that its features imply.
 
 mod actions;
 mod matching;
@@ -30,10 +30,10 @@ pub(super) use numbers::{error_from_wire, error_to_wire};
 use numbers::{port_from_wire, port_to_wire};
 pub(super) use port::{decode_queue, encode_queues};
 
-/// `buffer_id` of a packet that is kept nowhere.
+/// `buffer_id` of a packet that is not buffered.
 const NO_BUFFER: u32 = 0xffff_ffff;
 
-/// A packet-in of 1.0 has no cookie, which later versions write so.
+/// Cookie of a 1.0 packet-in, which has none, as later versions write it.
 const NO_COOKIE: Cookie = Cookie(u64::MAX);
 
 /// OFPC_FLOW_STATS to OFPC_ARP_MATCH_IP.
@@ -284,7 +284,7 @@ fn decode_flow_mod(frame: &Frame) -> Result<Message, DecodeError> {
         .and_then(FlowModCommand::from_wire)
         .ok_or(r.error(ErrorKind::FLOW_MOD_BAD_COMMAND))?;
     let (idle_timeout, hard_timeout, priority) = (r.u16()?, r.u16()?, r.u16()?);
-    // An entry without wildcards goes before all others, whatever the message says (1.0, 3.4).
+    // An entry without wildcards has the highest priority, whatever the message says (1.0, 3.4).
     let priority = if is_exact { u16::MAX } else { priority };
     let buffer_id = decode_buffer(&mut r)?;
     let out_port = port_from_wire(r.u16()?);

@@ -1,4 +1,4 @@
-//! Numbers that 1.0 has otherwise than later versions: ports, port features, errors.
+//! Numbers that differ between 1.0 and later versions: ports, port features, errors.
 
 use crate::error::{EncodeError, ErrorKind};
 use crate::types::PortNo;
@@ -40,7 +40,8 @@ pub(super) fn features_to_wire(features: u32, w: &Writer) -> Result<u32, EncodeE
     Ok(features & SPEEDS | features >> 4 & MEDIA)
 }
 
-/// The fastest of `features` in kbit/s; later versions have it as `curr_speed` and `max_speed`.
+/// Returns the fastest of `features` in kbit/s, which later versions state as `curr_speed` and
+/// `max_speed`.
 pub(super) fn speed_of(features: u32) -> u32 {
     match features & SPEEDS {
         0 => 0,
@@ -51,7 +52,7 @@ pub(super) fn speed_of(features: u32) -> u32 {
     }
 }
 
-/// Errors of 1.0 whose numbers are others in 1.3. BAD_REQUEST and BAD_ACTION share theirs.
+/// Errors of 1.0 that have other numbers in 1.3. BAD_REQUEST and BAD_ACTION have the same ones.
 const ERRORS: &[((u16, u16), ErrorKind)] = &[
     ((3, 0), ErrorKind::FLOW_MOD_TABLE_FULL),
     ((3, 1), ErrorKind::FLOW_MOD_OVERLAP),
@@ -66,19 +67,19 @@ const ERRORS: &[((u16, u16), ErrorKind)] = &[
     ((5, 2), ErrorKind::QUEUE_EPERM),
 ];
 
-/// Codes of HELLO_FAILED, BAD_REQUEST and BAD_ACTION that 1.0 has, at their numbers in 1.3.
+/// Number of codes of HELLO_FAILED, BAD_REQUEST and BAD_ACTION in 1.0, numbered as in 1.3.
 const SHARED_CODES: [u16; 3] = [2, 9, 9];
 
-/// Types that mean something else, or nothing, in the other version.
+/// Types below this mean something else, or nothing, in the other version.
 const NUMBERED_TYPES: u16 = 14;
 
-/// Added to the type of an error that 1.0 numbers and nobody has named, so that it is not taken
-/// for the error of 1.3 with those numbers.
+/// Offset added to the type of an unnamed error of 1.0, so that it is not taken for the error of
+/// 1.3 with the same numbers.
 const UNNAMED: u16 = 0x1000;
 
-/// The error that 1.0 numbers so, in the numbering of 1.3.
+/// Converts the numbers of an error in 1.0 to the numbering of 1.3.
 ///
-/// Types of 14 and more are a vendor's and pass as they are.
+/// Types of 14 and more are a vendor's and pass unchanged.
 pub(in crate::wire) fn error_from_wire(ty: u16, code: u16) -> ErrorKind {
     if let Some((_, kind)) = ERRORS.iter().find(|(wire, _)| *wire == (ty, code)) {
         return *kind;
@@ -92,9 +93,9 @@ pub(in crate::wire) fn error_from_wire(ty: u16, code: u16) -> ErrorKind {
     ErrorKind { ty, code }
 }
 
-/// The numbers of `kind` in 1.0, if it has the error.
+/// Returns the numbers of `kind` in 1.0, if 1.0 has the error.
 ///
-/// A vendor's type in the place of unnamed ones is written as it is, unless it says the same as
+/// A vendor's type in the range of unnamed errors is written unchanged, unless it means the same as
 /// an unnamed error.
 pub(in crate::wire) fn error_to_wire(kind: ErrorKind) -> Option<(u16, u16)> {
     if let Some((wire, _)) = ERRORS.iter().find(|(_, named)| *named == kind) {

@@ -17,10 +17,10 @@ use super::numbers::{
 
 const PROPERTIES: &str = "properties of a port";
 
-/// LINK_DOWN, and the STP state in bits 8 and 9. Bits 1 and 2 are of later versions.
+/// LINK_DOWN, and the STP state in bits 8 and 9. Bits 1 and 2 belong to later versions.
 const STATES: u32 = 1 | 3 << 8;
 
-/// OFPQT_MIN_RATE, the one property of a queue, and one that Open vSwitch has in every version.
+/// OFPQT_MIN_RATE, the only property of a queue, and one that Open vSwitch has in every version.
 const MIN_RATE: u16 = 1;
 const MAX_RATE: u16 = 2;
 
@@ -57,7 +57,7 @@ pub(super) fn encode_port(p: &Port, w: &mut Writer) -> Result<(), EncodeError> {
     if speeds != (0, 0) && speeds != (speed_of(p.curr), speed_of(p.supported)) {
         return w.unsupported("port speed but by its features");
     }
-    // A port that is not down is live: 1.0 says it by leaving it out.
+    // A port that is not down is live: 1.0 implies LIVE instead of stating it.
     let state = p.state.0 & !PortState::LIVE.0;
     if state & !STATES != 0 {
         return w.unsupported("such port state");

@@ -138,7 +138,7 @@ pub(super) fn decode_reply(frame: &Frame) -> Result<Message, DecodeError> {
     Ok(Message::MultipartReply(MultipartReply { more, body }))
 }
 
-/// A reply of flow statistics, with the rows that cannot be read as far as they can.
+/// Reads a reply of flow statistics, and the readable part of rows that cannot be decoded.
 pub(in crate::wire) fn decode_flow_rows(
     frame: &Frame,
 ) -> Result<Option<(MultipartReply, Vec<UnreadableRow>)>, DecodeError> {
@@ -220,7 +220,7 @@ fn is_unnamed(kind: u16) -> bool {
     kind > stats_type::QUEUE && kind != stats_type::VENDOR
 }
 
-/// Every port is OFPP_ALL in queue requests of 1.0, and ANY later.
+/// "Every port" is OFPP_ALL in queue requests of 1.0, and ANY later.
 fn queue_port_from_wire(port: u16) -> PortNo {
     match port_from_wire(port) {
         PortNo::ALL => PortNo::ANY,

@@ -200,7 +200,8 @@ fn every_error_number_of_1_0_comes_back_and_known_ones_have_their_names() {
         for code in 0..20 {
             let kind = error_from_wire(ty, code);
             let wire = error_to_wire(kind).expect("it came from 1.0");
-            // What is read is the same, to the number but where unnamed errors have their place.
+            // The error read back is the same. Its numbers are too, except in the range of unnamed
+            // errors.
             assert_eq!(error_from_wire(wire.0, wire.1), kind, "{ty} {code}");
             assert!(
                 wire == (ty, code) || (0x1000..0x100e).contains(&ty),
@@ -213,7 +214,7 @@ fn every_error_number_of_1_0_comes_back_and_known_ones_have_their_names() {
     assert_eq!(error_from_wire(5, 1), ErrorKind::QUEUE_BAD_QUEUE);
     assert_eq!(error_from_wire(1, 8), ErrorKind::BUFFER_UNKNOWN);
     assert_eq!(error_from_wire(2, 8), ErrorKind::ACTION_BAD_QUEUE);
-    // Numbers that are other errors in 1.3 get no name of theirs.
+    // Numbers that mean other errors in 1.3 do not get the names of those errors.
     for (ty, code) in [(4, 9), (3, 6), (1, 9), (2, 9), (5, 3), (6, 0)] {
         assert_eq!(error_from_wire(ty, code).name(), None, "{ty} {code}");
     }
@@ -233,7 +234,7 @@ fn port_features_move_with_their_names() {
     assert_eq!(port_from_wire(0xfffd), PortNo::CONTROLLER);
 }
 
-/// Whatever is wrong with bytes of 1.0, the error to answer can be said in 1.0.
+/// Every decode error of a 1.0 message can be answered with an error that 1.0 has.
 #[test]
 fn every_refusal_has_a_number_in_1_0() {
     let whole = written(&Message::FlowMod(FlowMod::add(
@@ -314,7 +315,7 @@ fn an_entry_without_wildcards_has_the_highest_priority_whatever_it_says() {
         other => panic!("{other:?}"),
     };
     assert_eq!(priority(&bytes), u16::MAX);
-    // One wildcard, and it says what it says.
+    // With one wildcard, the stated priority counts.
     bytes[11] = 1;
     assert_eq!(priority(&bytes), 7);
 }
@@ -345,7 +346,7 @@ fn an_entry_for_emergencies_says_so() {
     assert!(text.contains(" emerg actions="), "{text}");
 }
 
-/// Rows of flow statistics after one that cannot be read are read all the same.
+/// Rows of flow statistics after an unreadable one are still read.
 #[test]
 fn a_row_that_cannot_be_read_costs_that_row_only() {
     let row = |cookie: u64, priority: u16| crate::multipart::FlowStats {
@@ -401,7 +402,7 @@ fn a_row_that_cannot_be_read_costs_that_row_only() {
             (TableId(0), 20, Cookie(2))
         );
         assert_eq!(row.r#match, Some(rows[1].r#match.clone()));
-        // A row's length that is none leaves nobody knowing where the next begins.
+        // After a row with an impossible length, nobody knows where the next row begins.
         for len in [0, 1, 87, u16::MAX] {
             let at = head + row_len;
             bytes[at..at + 2].copy_from_slice(&len.to_be_bytes());
@@ -419,7 +420,7 @@ fn stray_bytes_after_a_hello_element_are_passed_over() {
         read(&hello),
         Ok(Message::Hello(crate::hello::Hello { bitmaps }))
     );
-    // An element that says more than is there is still none.
+    // An element that announces more bytes than there are is still refused.
     let broken = unhex("0400001400000001000100080000001200010008");
     assert_eq!(read(&broken), Err(ErrorKind::BAD_LEN));
 }

@@ -1,5 +1,5 @@
-//! Actions of 1.1 that set one field each (A.2.5), where later versions have SET_FIELD. What
-//! concerns whatever transport there is keeps the name that it has in 1.0.
+//! Actions of 1.1 that set one field each (A.2.5), where later versions have SET_FIELD. Actions
+//! that apply to any transport protocol keep their 1.0 names.
 
 use crate::actions::Action;
 use crate::error::{DecodeError, EncodeError, ErrorKind};
@@ -8,7 +8,7 @@ use crate::match_fields::{Field, MatchField, VLAN_PRESENT};
 use super::super::reader::Reader;
 use super::super::writer::Writer;
 
-/// OFPAT_*, the field, and the bytes that its value has.
+/// OFPAT_*, the field, and the number of bytes of its value.
 const SET: [(u16, Field, usize); 9] = [
     (1, Field::VlanVid, 2),
     (2, Field::VlanPcp, 1),
@@ -24,7 +24,7 @@ const SET_NW_TOS: u16 = 7;
 const SET_TP_SRC: u16 = 9;
 const SET_TP_DST: u16 = 10;
 
-/// A tag is there whose id is set.
+/// Bits that setting a field implies: a VLAN id implies a tag.
 fn implied(field: Field) -> u128 {
     match field {
         Field::VlanVid => VLAN_PRESENT,
@@ -32,7 +32,7 @@ fn implied(field: Field) -> u128 {
     }
 }
 
-/// The action of type `ty` and the bytes of padding after it, if it is one of these.
+/// Reads the action of type `ty` and the number of padding bytes after it, if it is one of these.
 pub(in crate::wire) fn decode(
     ty: u16,
     r: &mut Reader,

@@ -36,7 +36,7 @@ const ARP: u16 = 0x0806;
 const MPLS: [u16; 2] = [0x8847, 0x8848];
 const ICMP: u8 = 1;
 
-/// A value and which of its bits count; on the wire it is the other bits that are given.
+/// A value and a mask of the bits that count; the wire has the inverse mask.
 #[derive(Clone, Copy, Default)]
 struct Masked {
     value: u128,
@@ -57,7 +57,7 @@ impl Masked {
     }
 }
 
-/// `ofp_match` as it stands on the wire, less its padding.
+/// `ofp_match` as on the wire, without its padding.
 #[derive(Default)]
 struct Fields {
     wildcards: u32,
@@ -78,8 +78,8 @@ struct Fields {
     metadata: Masked,
 }
 
-/// Whether the next match is of this form. Open vSwitch sends OXM, as in 1.2, for what the form
-/// cannot say.
+/// Whether the next match has this form. For matches that this form cannot express, Open vSwitch
+/// sends OXM, as in 1.2.
 pub(in crate::wire) fn is_next(r: &Reader) -> Result<bool, DecodeError> {
     Ok(r.peek_u16(0)? == TYPE)
 }
@@ -122,12 +122,12 @@ pub(in crate::wire) fn decode(r: &mut Reader) -> Result<Match, DecodeError> {
     fields.to_match().ok_or(bad_value)
 }
 
-/// The match as [`decode`] gives it, if this form can say it.
+/// Returns the match as [`decode`] does, if this form can express it.
 pub(in crate::wire) fn canonical(r#match: &Match) -> Option<Match> {
     Fields::of(r#match)?.to_match()
 }
 
-/// Writes the match, if this form can say it.
+/// Writes the match, if this form can express it.
 pub(in crate::wire) fn encode(r#match: &Match, w: &mut Writer) -> bool {
     let Some(f) = Fields::of(r#match) else {
         return false;
@@ -155,7 +155,8 @@ pub(in crate::wire) fn encode(r#match: &Match, w: &mut Writer) -> bool {
     true
 }
 
-/// Where 1.1 keeps the ports, and what they are, by `nw_proto`. ICMP is Open vSwitch's reading.
+/// Returns the fields that `tp_src` and `tp_dst` stand for, by `nw_proto`. ICMP is Open vSwitch's
+/// reading.
 fn transport(nw_proto: u8) -> Option<[Field; 2]> {
     Some(match nw_proto {
         6 => [Field::TcpSrc, Field::TcpDst],
@@ -171,7 +172,7 @@ impl Fields {
         self.wildcards & wildcard == 0
     }
 
-    /// `None` if a value is one that its field cannot have.
+    /// Returns `None` if a value is invalid for its field.
     fn to_match(&self) -> Option<Match> {
         let said = |wildcard: u32| self.says(wildcard);
         let dl_type = if said(wild::DL_TYPE) { self.dl_type } else { 0 };
@@ -251,7 +252,7 @@ impl Fields {
         Some(m)
     }
 
-    /// Field, value and mask of the tag.
+    /// Returns the field, value and mask of the tag.
     fn vlan(&self) -> Option<Vec<(Field, u128, u128)>> {
         if !self.says(wild::DL_VLAN) {
             return Some(Vec::new());
@@ -270,9 +271,9 @@ impl Fields {
         Some(said)
     }
 
-    /// `None` if this form cannot say all of the match.
+    /// Returns `None` if this form cannot express all of the match.
     fn of(r#match: &Match) -> Option<Fields> {
-        // What tells the others apart, wherever it stands.
+        // These decide what other fields mean, wherever they are in the match.
         let mut f = Fields {
             wildcards: wild::ALL,
             dl_type: r#match.exact(Field::EthType).unwrap_or(0) as u16,

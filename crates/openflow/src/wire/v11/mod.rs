@@ -1,5 +1,5 @@
-//! OpenFlow 1.1: its match of a fixed form ([`matching`]), actions per field ([`actions`]), and
-//! what else it has otherwise than 1.2. The rest is read and written as in 1.2.
+//! OpenFlow 1.1: its match of a fixed form ([`matching`]), actions per field ([`actions`]), and its
+//! other differences from 1.2. The rest is read and written as in 1.2.
 
 pub(super) mod actions;
 pub(super) mod matching;
@@ -42,7 +42,7 @@ pub(super) fn encode(message: &Message, w: &mut Writer) -> Result<(), EncodeErro
     }
 }
 
-/// Its match is the port and, where it is another one, the physical port.
+/// Reads a packet-in, whose match is the port and, if it differs, the physical port.
 fn decode_packet_in(r: &mut Reader) -> Result<PacketIn, DecodeError> {
     let buffer_id = v13::decode_buffer_id(r)?;
     let (in_port, in_phy_port) = (r.u32()?, r.u32()?);

@@ -1,5 +1,5 @@
-//! OpenFlow 1.2: where it differs from 1.3 by more than a field that is not there yet. The rest is
-//! read and written as in 1.3.
+//! OpenFlow 1.2: its differences from 1.3 other than missing fields. The rest is read and written
+//! as in 1.3.
 
 pub(super) mod multipart;
 
@@ -13,7 +13,7 @@ use super::reader::Reader;
 use super::v13;
 use super::writer::Writer;
 
-/// A packet-in before 1.3 has no cookie, which later versions write so.
+/// Cookie of a packet-in before 1.3, which has none, as later versions write it.
 pub(super) const NO_COOKIE: Cookie = Cookie(u64::MAX);
 
 /// Reads the body of a message of `kind`, which is no symmetric one.

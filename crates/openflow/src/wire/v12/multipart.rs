@@ -1,5 +1,5 @@
-//! Multipart messages of 1.2 and 1.1, which call them statistics: which of them there are, and
-//! statistics of tables, that say what a table can do.
+//! Multipart messages of 1.2 and 1.1, which call them statistics: the types that exist, and table
+//! statistics, which include what a table can do.
 
 use crate::error::{DecodeError, EncodeError};
 use crate::multipart::{ReplyBody, RequestBody, TableStats, TableStatsV10};
@@ -17,7 +17,8 @@ const NAME_LEN: usize = 32;
 const FEATURES_LEN_V11: usize = 24;
 const FEATURES_LEN_V12: usize = 64;
 
-/// PORT_DESC is of 1.3, and Open vSwitch has it in every version.
+/// Whether the version has this type. PORT_DESC belongs to 1.3, but Open vSwitch has it in every
+/// version.
 fn is_known(kind: u16, is_v12: bool) -> bool {
     let newest = if is_v12 {
         mp::GROUP_FEATURES

@@ -56,7 +56,7 @@ pub(super) fn decode_flow_mod(r: &mut Reader) -> Result<FlowMod, DecodeError> {
     })
 }
 
-/// 1.3 has padding in its place.
+/// Reads the importance; 1.3 has padding in its place.
 fn decode_importance(r: &mut Reader) -> Result<u16, DecodeError> {
     let importance = r.u16()?;
     Ok(if r.is_since(Version::V14) {

@@ -1,5 +1,5 @@
-//! OpenFlow 1.3, by message family, and what the versions around it share with it. Structures in
-//! the order of the specification (1.3.1, 7.3).
+//! OpenFlow 1.3, by message family, and the parts that the versions around it share with it.
+//! Structures are in the order of the specification (1.3.1, 7.3).
 
 pub(super) mod flow;
 pub(super) mod group;
@@ -116,7 +116,7 @@ pub(super) fn encode(message: &Message, w: &mut Writer) -> Result<(), EncodeErro
     Ok(())
 }
 
-/// The name of a message in the errors that point into it.
+/// Returns the name of a message for decode errors.
 pub(super) fn name(kind: K) -> &'static str {
     match kind {
         K::FeaturesRequest => "FEATURES_REQUEST",
@@ -154,7 +154,7 @@ pub(super) fn name(kind: K) -> &'static str {
     }
 }
 
-/// Seconds and nanoseconds that ports, queues and groups have been there; 0 before 1.3.
+/// Reads the age of ports, queues and groups in seconds and nanoseconds; 0 before 1.3.
 fn decode_age(r: &mut Reader) -> Result<(u32, u32), DecodeError> {
     match r.is_since(Version::V13) {
         true => Ok((r.u32()?, r.u32()?)),

@@ -45,7 +45,7 @@ const MORE: u16 = 1;
 const DESC_STR_LEN: usize = 256;
 const SERIAL_NUM_LEN: usize = 32;
 
-/// Reads a request, its body by `body`.
+/// Reads a request; `body` reads its body.
 pub(in crate::wire) fn decode_request(
     r: &mut Reader,
     body: fn(u16, &mut Reader) -> Result<RequestBody, DecodeError>,
@@ -92,7 +92,7 @@ pub(in crate::wire) fn decode_request_body(
     })
 }
 
-/// Writes a request, its body by `body`.
+/// Writes a request; `body` writes its body.
 pub(in crate::wire) fn encode_request(
     request: &MultipartRequest,
     w: &mut Writer,
@@ -177,7 +177,7 @@ pub(in crate::wire) fn request_kind(body: &RequestBody) -> u16 {
     }
 }
 
-/// Reads a reply, its body by `body`.
+/// Reads a reply; `body` reads its body.
 pub(in crate::wire) fn decode_reply(
     r: &mut Reader,
     body: fn(u16, &mut Reader) -> Result<ReplyBody, DecodeError>,
@@ -217,7 +217,7 @@ pub(in crate::wire) fn decode_reply_body(
     })
 }
 
-/// A reply of flow statistics, with the rows that cannot be read as far as they can.
+/// Reads a reply of flow statistics, and the readable part of rows that cannot be decoded.
 pub(in crate::wire) fn decode_flow_rows(
     frame: &Frame,
     row: fn(&mut Reader) -> Result<FlowStats, DecodeError>,
@@ -233,7 +233,7 @@ pub(in crate::wire) fn decode_flow_rows(
     Ok(Some((MultipartReply { more, body }, unreadable)))
 }
 
-/// Writes a reply, its body by `body`.
+/// Writes a reply; `body` writes its body.
 pub(in crate::wire) fn encode_reply(
     reply: &MultipartReply,
     w: &mut Writer,

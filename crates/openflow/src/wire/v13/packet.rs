@@ -47,7 +47,8 @@ pub(super) fn decode_packet_out(r: &mut Reader) -> Result<PacketOut, DecodeError
     let in_port = PortNo(r.u32()?);
     let actions_len = usize::from(r.u16()?);
     r.skip(6)?;
-    // A list longer than the message is the message's fault; inside it, an action's.
+    // A list longer than the message is an error of the message; missing bytes inside it, of an
+    // action.
     let mut actions = r
         .part(actions_len, ErrorKind::BAD_LEN, "actions of PACKET_OUT")?
         .renamed(ErrorKind::ACTION_BAD_LEN, "action");

@@ -75,7 +75,7 @@ pub(super) fn encode_port(port: &Port, w: &mut Writer) -> Result<(), EncodeError
     Ok(())
 }
 
-/// A PORT_STATUS of any version, whose port `decode_port` reads.
+/// Reads a PORT_STATUS of any version, whose port `decode_port` reads.
 pub(in crate::wire) fn decode_status(
     r: &mut Reader,
     decode_port: impl FnOnce(&mut Reader) -> Result<Port, DecodeError>,
@@ -147,7 +147,7 @@ pub(super) fn encode_stats_request(port: PortNo, w: &mut Writer) {
     w.zeros(4);
 }
 
-/// Counters that a port has in each version; the others are unknown.
+/// Reads the counters that a port has in each version; the others are unknown.
 pub(in crate::wire) fn decode_counters(
     port_no: PortNo,
     r: &mut Reader,
@@ -183,7 +183,7 @@ pub(in crate::wire) fn encode_counters(stats: &PortStats, w: &mut Writer) {
     w.u64(stats.tx_errors);
 }
 
-/// Counters of Ethernet, which are a property since 1.4.
+/// Reads the counters of Ethernet, which are a property since 1.4.
 pub(in crate::wire) fn decode_ethernet(
     stats: &mut PortStats,
     r: &mut Reader,

@@ -21,7 +21,7 @@ pub(super) fn decode_features(r: &mut Reader) -> Result<SwitchFeatures, DecodeEr
         auxiliary_id: if is_v13 { auxiliary_id } else { 0 },
         capabilities: Capabilities(r.u32()?),
         actions: r.u32()?,
-        // From 1.3 on a request of their own asks for the ports.
+        // From 1.3 on, a separate request asks for the ports.
         ports: match is_v13 {
             true => Vec::new(),
             false => r.list(port::decode_port)?,

@@ -10,7 +10,7 @@ use super::super::writer::Writer;
 /// Bytes of a table's name.
 const NAME_LEN: usize = 32;
 
-/// OFPTFPT_*; the type after it, where there is one, is that of the table-miss entry.
+/// OFPTFPT_*; the next type, where there is one, is for the table-miss entry.
 const INSTRUCTIONS: u16 = 0;
 const NEXT_TABLES: u16 = 2;
 const WRITE_ACTIONS: u16 = 4;
@@ -68,7 +68,7 @@ pub(super) fn encode(features: &TableFeatures, w: &mut Writer) -> Result<(), Enc
     w.close(start, 0, "table features")
 }
 
-/// 1.4 gave the errors of properties a type of their own.
+/// Returns the error for a wrong length. Since 1.4, properties have an error type of their own.
 fn bad_len(r: &Reader) -> ErrorKind {
     if r.is_since(Version::V14) {
         ErrorKind::PROPERTY_BAD_LEN

@@ -1,4 +1,4 @@
-//! Messages that hold a message: bundles and forwarded requests (1.4, 7.3.9 and 7.4.6).
+//! Messages that contain a message: bundles and forwarded requests (1.4, 7.3.9 and 7.4.6).
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::frame::{Frame, HEADER_LEN};
@@ -17,7 +17,7 @@ use super::property;
 /// OFPBPT_TIME.
 const TIME: u16 = 1;
 
-/// Messages that a bundle may hold: those that change something.
+/// Messages that a bundle may contain: those that change something.
 const BUNDLED: [K; 6] = [
     K::PortMod,
     K::FlowMod,
@@ -85,7 +85,8 @@ pub(in crate::wire) fn encode_add(add: &BundleAdd, w: &mut Writer) -> Result<(),
     encode_properties(&add.properties, w)
 }
 
-/// The BUNDLE_ADD_MESSAGE that carries `member`, under its xid. Its body is not read.
+/// Writes the BUNDLE_ADD_MESSAGE that carries `member`, under the same xid. The body of `member` is
+/// not read.
 pub(in crate::wire) fn enclose(
     version: Version,
     bundle_id: u32,
@@ -129,8 +130,8 @@ pub(in crate::wire) fn encode_forward(
     encode_message(forward.xid, &forward.request, &FORWARDED, w)
 }
 
-/// A whole message of this one's version, whose kind is one of `allowed`. None of those holds a
-/// message, so nothing nests.
+/// Reads a whole inner message of the same version, whose kind is one of `allowed`. None of these
+/// kinds contains a message, so messages do not nest.
 fn decode_message(r: &mut Reader, allowed: &[K]) -> Result<(Xid, Message), DecodeError> {
     let refused = error(r, ErrorKind::BUNDLE_MSG_BAD_LEN);
     let at = refused.offset;
@@ -164,7 +165,8 @@ fn encode_message(
     Ok(())
 }
 
-/// `kind` here. 1.3 has no errors of bundles: the extension has those of messages.
+/// Returns the error `kind` at this position. 1.3 has no bundle errors: the extension uses those of
+/// messages.
 fn error(r: &Reader, kind: ErrorKind) -> DecodeError {
     let of_v13 = match kind {
         ErrorKind::BUNDLE_MSG_BAD_LEN => ErrorKind::BAD_LEN,

@@ -131,7 +131,7 @@ pub(super) fn decode_mod(r: &mut Reader) -> Result<PortMod, DecodeError> {
 
 pub(super) fn encode_mod(port_mod: &PortMod, w: &mut Writer) -> Result<(), EncodeError> {
     v13::port::encode_bare_mod(port_mod, w);
-    // Without it, the switch leaves the features alone.
+    // Without this property, the switch leaves the features alone.
     if port_mod.advertise != 0 {
         property::put(ETHERNET, w, |w| w.u32(port_mod.advertise))?;
     }
@@ -274,7 +274,7 @@ pub(super) fn decode_queue_desc(r: &mut Reader) -> Result<PacketQueue, DecodeErr
     })
 }
 
-/// A property of 8 bytes, with padding or without.
+/// Reads a rate from a property of 8 bytes, with or without padding.
 fn rate(r: &mut Reader) -> Result<u16, DecodeError> {
     let rate = r.u16()?;
     r.skip(r.left().min(2))?;

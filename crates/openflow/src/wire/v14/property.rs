@@ -13,8 +13,8 @@ const HEADER_LEN: usize = 4;
 /// Experimenter id and type of a vendor's property.
 const EXPERIMENTER_LEN: usize = 8;
 
-/// The error of a wrong length. 1.3 has no errors of properties; the extensions that bring
-/// properties there have the length of their message.
+/// Returns the error for a wrong length. 1.3 has no property errors; extensions that bring
+/// properties to 1.3 use the length error of messages.
 pub(in crate::wire) fn bad_len(r: &Reader) -> ErrorKind {
     if r.is_since(Version::V14) {
         ErrorKind::PROPERTY_BAD_LEN
@@ -23,7 +23,7 @@ pub(in crate::wire) fn bad_len(r: &Reader) -> ErrorKind {
     }
 }
 
-/// Gives type and body of each property to `one` until `r` is used up.
+/// Passes the type and body of each property to `one` until `r` is used up.
 pub(in crate::wire) fn each(
     r: &mut Reader,
     mut one: impl FnMut(u16, &mut Reader) -> Result<(), DecodeError>,
@@ -48,7 +48,7 @@ pub(in crate::wire) fn each(
     Ok(())
 }
 
-/// A list of which `one` knows some types; the others are `other`.
+/// Reads a list of properties: `one` reads the types that it knows, and `other` makes the rest.
 pub(in crate::wire) fn list<T>(
     r: &mut Reader,
     one: impl Fn(u16, &mut Reader) -> Result<Option<T>, DecodeError>,
@@ -65,12 +65,12 @@ pub(in crate::wire) fn list<T>(
     Ok(list)
 }
 
-/// A list of which no type has a name here.
+/// Reads a list of properties whose types have no name here.
 pub(in crate::wire) fn raws(r: &mut Reader) -> Result<Vec<Property>, DecodeError> {
     list(r, |_, _| Ok(None), |property| property)
 }
 
-/// The body of a property as it stands.
+/// Reads the body of a property unchanged.
 pub(in crate::wire) fn raw(property: u16, body: &mut Reader) -> Result<Property, DecodeError> {
     if property == Property::EXPERIMENTER && body.left() < EXPERIMENTER_LEN {
         return Err(body.error(bad_len(body)));

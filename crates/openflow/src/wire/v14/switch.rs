@@ -1,4 +1,4 @@
-//! Roles and the filter of notices (1.4, 7.3.10 and 7.4.4).
+//! Roles and the filter of asynchronous messages (1.4, 7.3.10 and 7.4.4).
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::message::{AsyncConfig, Role, RoleReason, RoleStatus};

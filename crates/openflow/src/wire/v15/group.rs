@@ -108,7 +108,7 @@ fn encode_buckets(
     w.set_len(len_at, start, "buckets")
 }
 
-/// A bucket of a SELECT group has a weight of 1 unless it says another; others have none.
+/// Returns the default weight of a bucket: 1 in a SELECT group, none in others.
 fn weight_unsaid(group_type: GroupType) -> u16 {
     u16::from(group_type == GroupType::Select)
 }

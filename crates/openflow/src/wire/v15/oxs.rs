@@ -8,7 +8,7 @@ use super::super::writer::Writer;
 
 const BAD_LEN: ErrorKind = ErrorKind::MATCH_BAD_LEN;
 
-/// OFPXST_OFB_*, and the bytes of each.
+/// OFPXST_OFB_*, and the number of bytes of each.
 const DURATION: (u8, u8) = (0, 8);
 const IDLE_TIME: (u8, u8) = (1, 8);
 const FLOW_COUNT: (u8, u8) = (3, 4);
@@ -104,7 +104,7 @@ fn encode_field(stat: &Stat, w: &mut Writer) -> Result<(), EncodeError> {
     Ok(())
 }
 
-/// The statistics that messages have fields for, all ones where one is not there, and the others.
+/// Statistics that messages have fields for (all ones if one is absent), and the others.
 pub(super) struct Known {
     pub duration: (u32, u32),
     pub packet_count: u64,
@@ -132,12 +132,12 @@ pub(super) fn decode_known(r: &mut Reader) -> Result<Known, DecodeError> {
     Ok(known)
 }
 
-/// Whether it comes after the fields of messages, in Open vSwitch's order.
+/// Whether `stat` comes after the fields of messages, in Open vSwitch's order.
 fn is_flow_count(stat: &Stat) -> bool {
     matches!(stat, Stat::FlowCount(_))
 }
 
-/// Writes them in Open vSwitch's order.
+/// Writes the statistics in Open vSwitch's order.
 pub(super) fn encode_known(
     duration: (u32, u32),
     packet_count: u64,

@@ -1,4 +1,4 @@
-//! PACKET_OUT, whose packet comes with pipeline fields (1.5.1, 7.3.6).
+//! PACKET_OUT, whose packet has pipeline fields (1.5.1, 7.3.6).
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::match_fields::{Field, Match, MatchField};
@@ -43,7 +43,7 @@ pub(super) fn encode_out(packet: &PacketOut, w: &mut Writer) -> Result<(), Encod
     Ok(())
 }
 
-/// The pipeline fields behind the port, which others ask for.
+/// Returns the port, which other fields require, followed by the pipeline fields.
 fn whole(in_port: PortNo, pipeline: &Match) -> Match {
     let mut whole = Match::any().with_in_port(in_port);
     let others = pipeline.fields.iter().filter(|field| !is_in_port(field));

@@ -1,4 +1,4 @@
-//! Roles with numbers of controllers, and their connections (1.5.1, 7.3.8 and 7.4.7).
+//! Roles with controller numbers, and controller connections (1.5.1, 7.3.8 and 7.4.7).
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::message::{ControllerProperty, ControllerStatus, RoleMessage};

@@ -1,7 +1,7 @@
 //! The default: queue 0 first, up to a share of the line; the others by deficit round robin.
 //!
 //! Messages that keep a session alive are small and go at once. Queue 0 has a credit that grows by
-//! a twentieth of the bytes that the others send. Only bytes sent while others wait are charged to
+//! a nineteenth of the bytes that the others send. Only bytes sent while others wait are charged to
 //! the credit. A flood in queue 0 uses up the credit and then gets its twentieth. Within a queue
 //! channels take turns, and within a channel ports.
 
