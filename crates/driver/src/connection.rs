@@ -33,40 +33,40 @@ use super::{DriverConfig, Ended, Kept};
 use net::tls::Revoked;
 use net::transport::{Connection, Keeper, Reader, Ticket, Writer};
 
-/// One turn's reading.
+/// The bytes that one turn reads at most.
 const READ_BYTES_MAX: usize = 64 << 10;
-/// The beginning of a message up to this is put before what is read next; a longer one grows where
-/// it is.
+/// Up to this length, the beginning of a message is copied in front of the next read. A longer one
+/// grows in place.
 const HEAD_BYTES_MAX: usize = 4 << 10;
 /// The greatest number of items that one refill takes from the outbox. Most updates for the edge
 /// write no bytes.
 const REFILL_MAX: usize = 512;
-/// The same where each message has to be classified.
+/// The same limit where each message has to be classified.
 const SCHEDULED_MAX: usize = 64;
-/// An empty queue longer than this is given back: a burst must not leave its room behind in every
-/// connection.
+/// An empty queue with room for more than this is freed: a burst must not leave unused memory in
+/// every connection.
 const IDLE_QUEUE_LEN_MAX: usize = 16;
 /// The unwritten bytes above which packet-ins are shed: each would only add an answer.
 const OUTBOX_BYTES_HIGH: usize = 1 << 20;
-/// With so many unwritten bytes, a peer that is stuck is read slowly ([`Share`]): it asks and does
-/// not read. Do not stop reading entirely: a slow peer's echo request must still be answered in
-/// time.
+/// Above this number of unwritten bytes, a stuck peer is read slowly ([`Share`]): it sends requests
+/// and does not read the answers. Do not stop reading entirely: a slow peer's echo request must
+/// still be answered in time.
 const UNREAD_BYTES_MAX: usize = 256 << 10;
-/// Bytes of messages that are read ahead while the inbox has no room for them: an echo request is
-/// found and answered behind so many.
+/// Bytes of messages that are read ahead while the inbox has no room for them. An echo request
+/// behind that many bytes is still found and answered.
 const AHEAD_BYTES_MAX: usize = 256 << 10;
-/// A peer that takes no byte for so long is gone or hostile.
+/// A peer that takes no byte for this long is dead or hostile.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
-/// The time for the last bytes, once the end is decided.
+/// The time to write the last bytes, once the connection is to end.
 const CLOSING_MAX: Duration = Duration::from_secs(1);
-/// The number of messages ahead that the edge looks for packet-ins: about the number of memory
+/// The number of messages ahead in which the edge looks for packet-ins: about the number of memory
 /// reads that a core can have outstanding.
 const LOOK_AHEAD: usize = 16;
 /// The type byte of PACKET_IN, in every version.
 const PACKET_IN: u8 = 10;
 
-/// Serves the connection until it ends, and then reports its end. With `resumed` it speaks that
-/// version already, to another process until now.
+/// Serves the connection until it ends, and then reports its end. With `resumed`, the connection
+/// already speaks that version: another process served it until now.
 pub(super) async fn run(
     shared: Arc<Shared>,
     config: Arc<DriverConfig>,
@@ -92,7 +92,7 @@ pub(super) async fn run(
     let mut task = Box::new(Task::new(shared.clone(), &config, line, resumed, halves));
     let mut reason = task.serve().await;
     let version = task.session.version();
-    // With it go the halves.
+    // This also drops the halves.
     drop(task);
     if reason == Ended::Kept {
         let socket = keeper.and_then(|keeper| keeper.take());
@@ -110,7 +110,7 @@ struct Farewell {
     shared: Arc<Shared>,
     line: Arc<Line>,
     ticket: Option<Ticket>,
-    /// Known when the task has come to its end.
+    /// Set when the task has reached its end.
     reason: Option<Ended>,
 }
 
@@ -129,8 +129,8 @@ impl Drop for Farewell {
             ticket: self.ticket.take(),
             is_untold: true,
         });
-        // The application is not asked about a connection that it has not heard of. Of others its
-        // thread tells, after what it has told of them before.
+        // If the application does not know the connection, report its end here. Otherwise the
+        // application's thread reports the end, after its earlier reports of the connection.
         if !facts.has_been_up {
             self.shared.notify(down.notice(false));
             down.is_untold = false;
@@ -150,20 +150,20 @@ struct Task {
     writer: Writer,
     keeper: Option<Keeper>,
     winding_up_max: Duration,
-    /// Nothing more is read: the process is about to end.
+    /// Whether reading has stopped because the process is about to end.
     is_held: bool,
-    /// Read and not taken: the beginning of a message, or what a pause has left.
+    /// Bytes read and not yet taken: the beginning of a message, or messages left by a pause.
     rest: BytesMut,
-    /// The first message of `rest` is whole.
+    /// Whether the first message of `rest` is whole.
     has_whole: bool,
     output: Output,
-    /// The peer did not take all of the last write.
+    /// Whether the peer has yet to take part of the last write.
     is_stuck: bool,
     /// The time when the peer last took a byte, or had none to take.
     written_at: Instant,
-    /// Taken from the outbox, not yet in the output or in `waiting`.
+    /// Items taken from the outbox, not yet in the output or in `waiting`.
     sending: VecDeque<Outgoing>,
-    /// Messages that the peer is too slow for. Without it everything goes straight to the output.
+    /// Messages that wait for a slow peer. If `None`, all messages go straight to the output.
     waiting: Option<Box<Waiting>>,
     /// Packets that the switch keeps, where the policy map asks for them.
     buffers: Buffers,
@@ -175,11 +175,11 @@ struct Task {
     undelivered: VecDeque<(Option<Tag>, Frame)>,
     undelivered_bytes: usize,
     thinning: Thinning,
-    /// Barriers that the peer was sent and has not answered.
+    /// The number of barriers sent to the peer and not yet answered.
     barriers: u64,
     is_paused: bool,
     share: Share,
-    /// The first echo request since a reply: the slowest replies come after the next request.
+    /// The first echo request since a reply: the slowest replies arrive after the next request.
     echo_sent: Option<(Xid, Instant)>,
     /// The reason of the end. Once it is set nothing more is read; queued messages are written,
     /// then the connection closes.
@@ -188,7 +188,7 @@ struct Task {
     timer: Pin<Box<Sleep>>,
     /// The time at which `timer` fires.
     armed: Instant,
-    /// Whom the bell wakes.
+    /// The waker that the bell wakes.
     waker: Option<Waker>,
 }
 
@@ -215,7 +215,7 @@ struct Ahead {
 
 /// The end of a turn that does not wait.
 enum Turn {
-    /// There is more to do, after the others.
+    /// There is more to do, after the thread's other connections.
     More,
     Ended(Ended),
 }
@@ -307,7 +307,7 @@ impl Task {
     fn work(&mut self, context: &mut Context<'_>, now: Instant, input: &mut [u8]) -> Poll<()> {
         self.share.begin(now, self.is_unread());
         let mut read = None;
-        // What is said unasked: at the beginning, and when a deadline has passed.
+        // Messages that the session sends unasked: at the start, and when a deadline has passed.
         self.drain_session(now);
         self.take_rest(now);
         loop {
@@ -381,7 +381,8 @@ impl Task {
         self.output.is_full_with(waiting)
     }
 
-    /// The peer has not read so much that what it says now would only add to it.
+    /// Whether the peer leaves so many bytes unread that answers to more messages would only add to
+    /// them.
     fn is_unread(&self) -> bool {
         let waiting = self.waiting.as_ref().map_or(0, |w| w.uncounted_bytes());
         let unread = || waiting + self.output.bulk.len() + self.line.outbox.bytes();
@@ -397,7 +398,7 @@ impl Task {
         must_pause
     }
 
-    /// Reads what is there, up to one turn's share, and takes it.
+    /// Reads the bytes that have arrived, up to one turn's share, and takes their messages.
     fn read(&mut self, context: &mut Context<'_>, now: Instant, input: &mut [u8]) -> Read {
         let is_long = self.rest.len() > HEAD_BYTES_MAX;
         let (begin, end) = if is_long {
@@ -435,7 +436,7 @@ impl Task {
         read
     }
 
-    /// Goes on with what a pause has left.
+    /// Takes the messages that a pause has left.
     fn take_rest(&mut self, now: Instant) {
         if !self.has_whole {
             return;
@@ -450,8 +451,8 @@ impl Task {
         };
     }
 
-    /// Takes whole messages off the front of `input`, as far as its share and the output allow;
-    /// how many bytes of it.
+    /// Takes whole messages off the front of `input`, as far as the connection's share and the
+    /// output allow. Returns the number of bytes taken.
     fn take(&mut self, now: Instant, input: &[u8]) -> usize {
         let mut used = 0;
         let mut answered = 0;
@@ -502,7 +503,7 @@ impl Task {
             self.handle_answered(&mut answered);
             let frame = match verdict {
                 Verdict::Show => shown(message),
-                // Its own bytes: it may wait for longer than the buffer it came in.
+                // A copy: the message may outlive the buffer that it arrived in.
                 _ => Frame::new(Bytes::copy_from_slice(message)).expect("one whole message"),
             };
             self.handle_message(now, frame);
@@ -515,8 +516,8 @@ impl Task {
         used
     }
 
-    /// Whether a packet-in that the edge leaves is dropped, because the inbox would shed it. Which
-    /// ones it would, if the port's belong to several classes, shows only when they are classified.
+    /// Whether to drop a packet-in that the edge has not answered, because the inbox would shed it.
+    /// If the port's packet-ins belong to several classes, only classifying them shows which ones.
     #[inline]
     fn is_thinned(&mut self, now: Instant, packet_in: &[u8]) -> bool {
         if self.policy.sorts_flows() {
@@ -537,7 +538,7 @@ impl Task {
             && let rest = &input[ahead.bytes..]
             && let Some(header) = rest.first_chunk::<HEADER_LEN>()
             && let Some(message) = rest.get(..announced(header))
-            // A length below the header's is an error, and found when its turn comes.
+            // A length below the header's is an error. The message's own turn reports it.
             && message.len() >= HEADER_LEN
         {
             if header[1] == PACKET_IN {
@@ -594,7 +595,8 @@ impl Task {
         }
     }
 
-    /// Another controller serves the switch: nothing of it is for the edge or the application.
+    /// Handles a switch that another controller serves: none of its messages are for the edge or
+    /// the application.
     fn handle_aside(&mut self, id: DatapathId) {
         self.edge = Edge::default();
         self.edge_version = 0;
@@ -605,12 +607,12 @@ impl Task {
         }
     }
 
-    /// Notes whose connection it is, before the application hears of it. Returns whether that
-    /// switch may connect.
+    /// Notes the connection's datapath id before the application learns of the connection. Returns
+    /// whether that switch may connect.
     fn is_named(&mut self, id: DatapathId) -> bool {
         self.facts.datapath_id = Some(id);
         self.facts.version = self.session.version();
-        // Whoever changes what is allowed finds it from here on.
+        // From here on, a change of the allowed datapaths finds this connection.
         self.publish();
         if !self.shared.is_allowed(id) {
             self.ended = Some(Ended::NotAllowed(id));
@@ -625,7 +627,7 @@ impl Task {
     fn keep(&mut self, now: Instant, frame: Frame) {
         let is_packet_in = frame.kind() == MessageKind::PacketIn;
         if frame.kind() == MessageKind::BarrierReply {
-            // Replies go before other messages, so there must be no more than were asked for.
+            // Replies overtake other messages, so there must be no more replies than requests.
             let Some(left) = self.barriers.checked_sub(1) else {
                 self.facts.replies_unasked += 1;
                 return;
@@ -636,7 +638,7 @@ impl Task {
             self.facts.packet_ins_shed_unread += 1;
             return;
         }
-        // Without classes there is nothing to sort by but what the inbox knows itself.
+        // Without classes, the inbox already knows everything to sort by.
         let tag = (!self.policy.is_trivial()).then(|| {
             let place = self.place();
             let to = Direction::ToController;
@@ -663,8 +665,8 @@ impl Task {
         }
     }
 
-    /// Writes what the peer takes: the session's answers, then what the edge and the application
-    /// have to say, in their order or, once it has to wait, in that of the policy map.
+    /// Writes as much as the peer takes: the session's answers, then messages of the edge and the
+    /// application. These keep their order or, once they have to wait, follow the policy map's.
     fn write(&mut self, context: &mut Context<'_>, now: Instant) -> SendProgress {
         self.refill(now);
         let sent = match self.sending.is_empty() && self.waiting.is_none() {
@@ -692,7 +694,7 @@ impl Task {
             Poll::Ready(Ok(())) => sent,
             Poll::Pending => {
                 self.give_way(now);
-                // What is not sorted in yet may be more urgent than what is.
+                // Messages not yet scheduled may be more urgent than scheduled ones.
                 match self.sending.is_empty() || !self.must_schedule() {
                     true => SendProgress::All,
                     false => SendProgress::Some,
@@ -721,8 +723,8 @@ impl Task {
         }
     }
 
-    /// Whether messages must go through the scheduler. Where nothing could overtake anything,
-    /// nothing is held back.
+    /// Whether messages must go through the scheduler. If no message could overtake another, none
+    /// is held back.
     fn must_schedule(&self) -> bool {
         !self.policy.is_trivial()
     }
@@ -760,7 +762,8 @@ impl Task {
         }
     }
 
-    /// The peer is stuck: what is not begun and not next can be overtaken from now on.
+    /// Queues the messages that are neither begun nor next: the peer is stuck, so others may
+    /// overtake them from now on.
     fn give_way(&mut self, now: Instant) {
         if self.waiting.is_none() && self.must_schedule() {
             let mut later = self.output.split_off(STUCK_BYTES_MAX);
@@ -834,7 +837,8 @@ impl Task {
         self.session.handle_timeout(now);
     }
 
-    /// A deadline that moved away is left to fire early: it moves with every message.
+    /// Arms the timer. If the deadline has moved later, the timer fires early: the deadline moves
+    /// with every message.
     fn arm(&mut self, context: &mut Context<'_>, now: Instant) {
         let due = self.deadline(now);
         if due < self.armed || self.armed <= now {
@@ -858,8 +862,8 @@ impl Task {
         facts.is_admitted = is_admitted;
     }
 
-    /// Brings both directions to the end of a message. Returns whether that is done, so that the
-    /// connection can go on without this process.
+    /// Brings both directions to the end of a message. Returns whether that succeeded, so that the
+    /// connection can stay open without this process.
     async fn wind_up(&mut self) -> bool {
         let is_served = self.session.is_up() && self.line.facts().is_admitted;
         if !is_served || self.keeper.is_none() {
@@ -876,7 +880,7 @@ impl Task {
     fn poll_wound_up(&mut self, context: &mut Context<'_>, input: &mut [u8]) -> Poll<bool> {
         let now = self.shared.clock.now();
         loop {
-            // Requests are answered. The application hears of nothing more.
+            // Requests are answered. The application receives nothing more.
             loop {
                 match Frame::split_from(&mut self.rest) {
                     Ok(Some(frame)) => self.handle_message(now, frame),
@@ -902,8 +906,8 @@ impl Task {
         }
     }
 
-    /// Reads of the message that `rest` begins with what is missing, and no more. Returns whether
-    /// some of it came.
+    /// Reads only the missing bytes of the message that `rest` begins with. Returns whether any
+    /// arrived.
     fn poll_missing(&mut self, context: &mut Context<'_>, input: &mut [u8]) -> Poll<bool> {
         let len = self.rest.len();
         let missing = match len < HEADER_LEN {
@@ -954,19 +958,19 @@ impl Task {
 
 /// The result of [`Task::read`].
 enum Read {
-    /// Its share; there may be more.
+    /// The turn's share; there may be more.
     Some,
-    /// Everything: the reader will wake the task.
+    /// Everything that has arrived: the reader will wake the task.
     All,
-    /// Everything there will ever be.
+    /// Everything that will ever arrive.
     End(Ended),
 }
 
 #[derive(PartialEq, Eq)]
 enum SendProgress {
-    /// Its share; there is more.
+    /// The turn's share; there is more.
     Some,
-    /// Everything, or what the peer takes: the writer will wake the task.
+    /// Everything, or as much as the peer takes: the writer will wake the task.
     All,
 }
 

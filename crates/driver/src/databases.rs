@@ -1,16 +1,17 @@
 //! The databases of many switches over OVSDB: the datapaths that each reports, and the queues and
 //! BFD of their ports, which the driver keeps as the controller wants them.
 //!
-//! A database dials in (`ovs-vsctl set-manager`) or is dialled, again and again. It names its own
-//! datapaths by `Bridge.datapath_id`. The first database to name a datapath has it as long as its
-//! connection lives. A certificate that names a datapath speaks for no other.
+//! A database dials in (`ovs-vsctl set-manager`), or the driver dials it again and again. Each
+//! database names its datapaths by `Bridge.datapath_id`. The first database to name a datapath owns
+//! it as long as the connection lives. A certificate that names a datapath is valid for no other.
 //!
-//! [`Databases::want`] says which queues all ports shall have. The driver changes nothing on a
-//! datapath that it does not name, so a controller that has just started takes nothing away. One
+//! [`Databases::want`] sets the queues that all ports shall have. The driver changes nothing on a
+//! datapath absent from that request, so a controller that has just started removes nothing. One
 //! transaction ([`ovsdb::vswitch::qos`]) changes each port. [`Databases::want_bfd`] does the same
 //! for single ports ([`ovsdb::vswitch::bfd`]). A transaction may fail because another client was
-//! quicker or because the database refuses it. Then it is computed anew and tried again, later each
-//! time. Rows with our mark that nothing refers to are removed wherever they are seen.
+//! quicker or because the database refuses it. Then the driver computes it anew and tries again,
+//! after a longer pause each time. It removes rows with our mark that nothing refers to, wherever
+//! it sees them.
 //!
 //! | what | bound | at the bound |
 //! | --- | --- | --- |
@@ -19,18 +20,18 @@
 //! | from the connection to all rows | [`SETUP_MAX`] | the connection is closed |
 //! | rows of one database | [`ROWS_MAX`] | the same |
 //! | bytes of one message | [`MESSAGE_BYTES_MAX`] | the same |
-//! | until the rows are asked for | [`FIRST_BYTES_MAX`] | the same |
+//! | those bytes before the rows are requested | [`FIRST_BYTES_MAX`] | the same |
 //! | memory of one message's values | [`PARSED_BYTES_MAX`] | the same |
-//! | until the rows are asked for | [`FIRST_PARSED_BYTES_MAX`] | the same |
+//! | that memory before the rows are requested | [`FIRST_PARSED_BYTES_MAX`] | the same |
 //! | from the first byte of a message to its last | [`MESSAGE_TIMEOUT`] | the same |
 //! | memory of all databases: rows, arriving messages | [`BYTES_MAX`] | the asking one is closed |
-//! | one network's (/24, /64) beyond 256 KiB each | [`NETWORK_BYTES_MAX`] | the same |
+//! | memory of one network (/24, /64) beyond 256 KiB each | [`NETWORK_BYTES_MAX`] | the same |
 //! | large messages that are parsed at a time | 1 | the others wait |
 //! | bytes that a database does not read | [`UNSENT_BYTES_MAX`] | the connection is closed |
 //! | bridges of one database | [`BRIDGES_MAX`], by name | the others are not seen |
 //! | transactions that wait for an answer | [`IN_FLIGHT_MAX`] of one database | the others wait |
-//! | between two looks at all rows | 20 ms and four times what a look takes | changes wait |
-//! | between two tries of what failed | 1 s, doubled up to 30 s | |
+//! | between two looks at all rows | 20 ms and four times a look's duration | changes wait |
+//! | between two tries of a failed change | 1 s, doubled up to 30 s | |
 
 mod budget;
 mod kept;
@@ -62,9 +63,9 @@ pub const SETUP_MAX: Duration = Duration::from_secs(10);
 pub const ROWS_MAX: usize = 200_000;
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 pub const FIRST_BYTES_MAX: usize = 4 << 20;
-/// A switch of 20,000 interfaces has 70 MiB of them.
+/// The values of a switch with 20,000 interfaces take 70 MiB.
 pub const PARSED_BYTES_MAX: usize = 96 << 20;
-/// A schema has one.
+/// The values of a schema take 1 MiB.
 pub const FIRST_PARSED_BYTES_MAX: usize = 4 << 20;
 pub const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const BYTES_MAX: usize = 1 << 30;
@@ -73,15 +74,16 @@ pub const UNSENT_BYTES_MAX: usize = 8 << 20;
 pub const BRIDGES_MAX: usize = 1024;
 pub const IN_FLIGHT_MAX: usize = 64;
 
-/// The queues of ports by name, of datapaths.
+/// The queues of each port, by datapath and port name.
 pub type Wanted = BTreeMap<DatapathId, BTreeMap<String, PortQueues>>;
 
-/// The BFD of ports by name, of datapaths; `None` is none. Ports without an entry stay as they are.
+/// The BFD of each port, by datapath and port name; `None` for no BFD. Ports without an entry stay
+/// as they are.
 pub type WantedBfd = BTreeMap<DatapathId, BTreeMap<String, Option<Session>>>;
 
 pub type Views = BTreeMap<DatapathId, DatapathView>;
 
-/// A datapath as its database has it.
+/// A datapath as its database describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DatapathView {
     /// The database at the other end of the connection.
@@ -89,7 +91,7 @@ pub struct DatapathView {
     pub bridge: String,
     /// `system`, `netdev`, …
     pub datapath_type: String,
-    /// Entries that its table of conversations takes, if that is limited.
+    /// The number of entries that its table of conversations can take, if limited.
     pub flow_limit: Option<u32>,
     /// The ports, by name.
     pub ports: BTreeMap<String, PortView>,
@@ -107,7 +109,7 @@ pub struct PortView {
     pub counts: Option<QueueCounts>,
     /// The columns of VLANs.
     pub vlans: VlanColumns,
-    /// BFD of the port's only interface. That of a bond is the administrator's.
+    /// BFD of the port's only interface. The administrator controls the BFD of a bond.
     pub bfd: Bfd,
     /// False if an interface reports that nothing is at the other end of its cable.
     pub has_carrier: bool,
@@ -116,24 +118,24 @@ pub struct PortView {
 /// The progress of a port's queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueuesState {
-    /// None are there, and none are wanted.
+    /// The port has no queues, and none are wanted.
     Absent,
-    /// They are the controller's, of before; nothing has been said of this datapath.
+    /// The port has earlier queues of the controller; no request names this datapath.
     Left,
-    /// Somebody else has given the port its queues: they stay.
+    /// Another owner has configured the port's queues: they stay.
     Taken(Taken),
     /// There is no such port.
     NoPort,
     Changing,
     /// A change failed, and will be tried again.
     Failed(String),
-    /// The rows are as wanted; Open vSwitch has not said that it has read them, or nobody beside it
-    /// that the kernel has what they ask for, where that makes the queues.
+    /// The rows are as wanted. Open vSwitch has not reported that it has read them or, where
+    /// another process makes the queues, that process has not reported them in the kernel.
     Written,
     InEffect,
 }
 
-/// Connections to databases until it is dropped.
+/// The connections to databases. They end when this value is dropped.
 pub struct Databases {
     shared: Arc<Shared>,
     listening: Vec<(Method, Arc<Refusals>)>,
@@ -222,7 +224,7 @@ impl Databases {
         Ok(databases)
     }
 
-    /// The methods that listen, with the ports that were given out, and whom they have refused.
+    /// The methods that listen, with the ports assigned to them, and the connections they refused.
     pub fn listening(&self) -> &[(Method, Arc<Refusals>)] {
         &self.listening
     }
@@ -252,7 +254,7 @@ impl Drop for Databases {
 }
 
 impl Shared {
-    /// Takes what a connection says of its datapaths; answers those that are another's.
+    /// Publishes a connection's datapaths. Returns those that another connection already owns.
     fn publish(&self, connection: u64, said: &Views) -> BTreeSet<DatapathId> {
         let mut contested = BTreeSet::new();
         self.views.send_if_modified(|views| {
@@ -275,7 +277,7 @@ impl Shared {
     }
 }
 
-/// Serves what dials in, each connection in a task of its own.
+/// Serves incoming connections, each in a task of its own.
 async fn accept(shared: Arc<Shared>, mut listener: Listener) {
     let mut served = JoinSet::new();
     loop {

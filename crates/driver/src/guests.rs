@@ -41,11 +41,11 @@ pub const BYTES_MAX: usize = 4 << 20;
 pub const SILENT_MAX: Duration = Duration::from_secs(30);
 pub const STALLED_MAX: Duration = Duration::from_secs(10);
 
-/// Messages that the controller is given at once.
+/// Messages handed to the controller at once.
 const TURN: usize = 64;
 /// Bytes of one write.
 const WRITE: usize = 64 << 10;
-/// The pause of a guest whose switch has much to confirm, or that sends too fast.
+/// The pause in reading a guest whose switch has much to confirm, or that sends too fast.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Tries to reach the controller, and the pause between two.
 const TRIES: usize = 2000;
@@ -77,20 +77,20 @@ type Unread = [AtomicU64; GUESTS_MAX];
 /// The controller's end of one connection.
 struct Line {
     frames: mpsc::UnboundedSender<Frame>,
-    /// Bytes of these.
+    /// The bytes of the queued frames.
     waiting: Arc<AtomicUsize>,
     life: watch::Sender<Life>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Life {
-    /// How often a connection was to end.
+    /// The number of orders to end a connection.
     ends: u64,
-    /// The switch has gone.
+    /// Whether the switch has disconnected.
     is_over: bool,
 }
 
-/// A seat whose connection is to be dialled.
+/// A guest and a switch whose connection is to be dialled.
 struct Start {
     guest: u8,
     dpid: DatapathId,
@@ -100,7 +100,7 @@ struct Start {
     life: watch::Receiver<Life>,
 }
 
-/// Packets left out because their guest did not read.
+/// Packets dropped because their guest did not read.
 #[derive(Clone, Default)]
 pub struct Shed(Arc<Unread>);
 
@@ -127,7 +127,7 @@ impl Default for Guests {
 }
 
 impl Guests {
-    /// Takes the controller's news.
+    /// Returns the function that receives the controller's news.
     pub fn sink(&self) -> Sink {
         let lines = self.lines.clone();
         Box::new(move |news| lines.take(news))
@@ -137,7 +137,8 @@ impl Guests {
         Shed(self.lines.shed.clone())
     }
 
-    /// Dials and serves the guests until it is dropped. `seed` is for the jitter of dialling.
+    /// Dials and serves the guests until the future is dropped. `seed` is for the jitter of
+    /// dialling.
     pub async fn serve(
         mut self,
         driver: Arc<Driver<Clustered>>,
@@ -228,7 +229,8 @@ fn counted(frame: &Frame) -> usize {
     frame.len() + size_of::<Frame>()
 }
 
-/// Asks the controller, again if too many others do. `None`: it has ended, or is stuck.
+/// Asks the controller, again if too many questions wait. Returns `None` if the controller has
+/// ended, or is stuck.
 async fn ask<R: Send + 'static>(
     driver: &Driver<Clustered>,
     question: impl FnOnce(&mut Clustered) -> R + Clone + Send + 'static,
@@ -242,7 +244,7 @@ async fn ask<R: Send + 'static>(
     None
 }
 
-/// Keeps a guest connected for a switch until that goes.
+/// Keeps a guest connected for a switch until the switch disconnects.
 async fn keep(
     driver: Arc<Driver<Clustered>>,
     target: Target,
@@ -264,7 +266,7 @@ async fn keep(
             Ok(connection) => {
                 reconnect.handle_connected(clock.now());
                 problem = None;
-                // What was for an earlier connection.
+                // These frames were for an earlier connection.
                 while let Ok(frame) = start.frames.try_recv() {
                     start.waiting.fetch_sub(counted(&frame), Ordering::Relaxed);
                 }
@@ -300,9 +302,9 @@ async fn keep(
     }
 }
 
-/// Resolves when the switch has gone.
+/// Resolves when the switch has disconnected.
 async fn over(life: &mut watch::Receiver<Life>) {
-    // An error is the end of the controller.
+    // An error means that the controller has ended.
     let _ = life.wait_for(|life| life.is_over).await;
 }
 
@@ -332,7 +334,7 @@ async fn serve(
             false => "it speaks no OpenFlow 1.3, or does not read".to_owned(),
         },
     };
-    // The answer that says what was wrong.
+    // Writes the answer that reports the error.
     let last = async {
         while let Ok(frame) = start.frames.try_recv() {
             start.waiting.fetch_sub(counted(&frame), Ordering::Relaxed);

@@ -2,9 +2,9 @@
 //!
 //! Each connection is one task. It reads, splits frames, lets its [`control::session::Session`]
 //! answer what must be answered at once, and writes. The application (a [`Clustered`] controller,
-//! for all connections) runs on a thread of its own. It sees only what the sessions deliver,
-//! through a bounded inbox. So a slow or stuck application delays no hello, echo or error: they
-//! never leave the connection's task.
+//! for all connections) runs on a thread of its own. It sees only the messages that the sessions
+//! deliver, through a bounded inbox. A slow or stuck application therefore delays no hello, echo or
+//! error: these never leave the connection's task.
 //!
 //! Each connection also has its [`control::edge::Edge`]: packet-ins that it can answer never leave
 //! the task either. It answers them in the buffer that they were read into.
@@ -39,9 +39,9 @@
 //!
 //! Above 1 MiB of unwritten messages the connection sheds its packet-ins: each would add to them.
 //!
-//! [`databases`] connects to the switches' databases beside that, each by an [`ovsdb::Client`], and
-//! keeps the operator's queues in them. [`guests`] dials other controllers that see switches
-//! through this one. [`reconnect`] says when whoever lost a connection dials again.
+//! [`databases`] connects to the switches' databases, each through an [`ovsdb::Client`], and keeps
+//! the operator's queues in them. [`guests`] dials other controllers that see switches through this
+//! one. [`reconnect`] computes when to dial again after a connection is lost.
 
 mod connection;
 pub mod databases;
@@ -109,8 +109,8 @@ pub trait Application: Send + 'static {
     fn poll_output(&mut self) -> Option<ControllerOutput>;
     fn poll_timeout(&self) -> Option<(Instant, &'static str)>;
 
-    /// Repairs the state after another method has panicked and the driver has caught it. The driver
-    /// closes the connection whose message it was in any case.
+    /// Repairs the state after another method has panicked and the driver has caught the panic. In
+    /// any case the driver closes the connection whose message was being handled.
     fn handle_panicked(&mut self, now: Instant) {
         let _ = now;
     }
@@ -156,7 +156,7 @@ impl Application for Clustered {
 pub struct DriverConfig {
     pub session: SessionConfig,
     pub inbox: InboxConfig,
-    /// Packet-ins of one connection that the application is given in a second.
+    /// The greatest number of packet-ins of one connection that the application receives a second.
     pub packet_in_rate_max: u32,
     /// The order in which waiting messages are sent and processed.
     pub policy: PolicyMap,
@@ -164,8 +164,8 @@ pub struct DriverConfig {
     pub allowed: Option<BTreeSet<DatapathId>>,
     /// The seed of the first xid of each session.
     pub seed: u64,
-    /// The time in which a connection must come to the end of a message in both directions to be
-    /// kept ([`Driver::stop_and_keep`]).
+    /// The time within which both directions of a connection must reach the end of a message for
+    /// the connection to be kept ([`Driver::stop_and_keep`]).
     pub winding_up_max: Duration,
 }
 
@@ -186,9 +186,9 @@ impl Default for DriverConfig {
 /// An event, for logs.
 #[derive(Clone, Debug)]
 pub enum Notice {
-    /// The application says so.
+    /// An event that the application reports.
     Event(Event),
-    /// The number of hosts learned beside those that an event names.
+    /// The number of hosts learned in addition to those that events name.
     HostsLearned(u64),
     /// A connection's switch was admitted.
     Up {
@@ -196,10 +196,10 @@ pub enum Notice {
         datapath_id: DatapathId,
         version: Version,
         peer: transport::PeerIdentity,
-        /// Whether [`Notice::Aside`] came before.
+        /// Whether [`Notice::Aside`] was sent before.
         was_aside: bool,
     },
-    /// Another controller serves a connection's switch. [`Notice::Up`] may come again.
+    /// Another controller serves a connection's switch. [`Notice::Up`] may be sent again.
     Aside {
         connection: ConnectionId,
         datapath_id: DatapathId,
@@ -208,7 +208,7 @@ pub enum Notice {
     Down {
         connection: ConnectionId,
         datapath_id: Option<DatapathId>,
-        /// Whether [`Notice::Up`] came before.
+        /// Whether [`Notice::Up`] was sent before.
         was_up: bool,
         peer: transport::PeerIdentity,
         reason: Ended,
@@ -230,16 +230,16 @@ pub enum Ended {
     NotReading,
     /// The peer took no byte for ten seconds.
     Stalled,
-    /// Its certificate was revoked while it was connected.
+    /// The peer's certificate was revoked while it was connected.
     Revoked,
-    /// Its task panicked.
+    /// The connection's task panicked.
     Panicked,
     Stopped,
-    /// It goes on without this process: see [`Driver::stop_and_keep`].
+    /// The connection stays open without this process: see [`Driver::stop_and_keep`].
     Kept,
 }
 
-/// A connection that goes on without this process. Both directions are at the end of a message.
+/// A connection that stays open without this process. Both directions are at the end of a message.
 #[derive(Debug)]
 pub struct Kept {
     pub version: Version,
@@ -248,7 +248,7 @@ pub struct Kept {
 
 impl Ended {
     /// Whether auster turned away a peer that speaks OpenFlow and whose switch was not up yet.
-    /// Anybody who finds an open port sends nothing, or something else.
+    /// A stranger who finds an open port sends nothing, or something other than OpenFlow.
     pub fn is_refusal(&self) -> bool {
         match self {
             Ended::Session(reason) => !matches!(
@@ -328,9 +328,9 @@ pub struct ConnectionView {
     /// The datapath id, once the switch has sent its features.
     pub datapath_id: Option<DatapathId>,
     pub version: Option<Version>,
-    /// The application serves it.
+    /// Whether the application serves the switch.
     pub is_admitted: bool,
-    /// Another controller serves its switch, and auster stands by.
+    /// Whether another controller serves the switch, and auster stands by.
     pub is_aside: bool,
     pub session: SessionCounters,
     /// The messages answered in the connection's task, without the application.
@@ -341,32 +341,32 @@ pub struct ConnectionView {
     pub inbox_backlog: usize,
     pub outbox_bytes: usize,
     pub packet_ins_shed: u64,
-    /// Packet-ins shed because the switch did not read what it was sent.
+    /// Packet-ins shed because the switch did not read the messages sent to it.
     pub packet_ins_shed_unread: u64,
-    /// Packets for the switch that were dropped because it did not keep up with reading them.
+    /// Packets for the switch that were dropped because the switch read too slowly.
     pub packet_outs_shed: u64,
-    /// Replies to barriers that it was not sent: they go no further.
+    /// Replies to barriers that were not sent to the switch; they are dropped.
     pub replies_unasked: u64,
-    /// Times it was not read for a millisecond because of [`DriverConfig::packet_in_rate_max`].
+    /// The number of 1 ms pauses in reading because of [`DriverConfig::packet_in_rate_max`].
     pub rests: u64,
 }
 
 /// A running application and the connections it serves.
 pub struct Driver<A> {
     shared: Arc<Shared>,
-    /// The settings of connections that come from now on.
+    /// The settings of new connections.
     config: Mutex<Arc<DriverConfig>>,
     asks: std::sync::mpsc::SyncSender<Ask<A>>,
     thread_ended: watch::Receiver<()>,
     next_id: Arc<AtomicU64>,
 }
 
-/// A question, which is put again until it returns whether that was all of it.
+/// A question that is put again until it returns true: then the answer is complete.
 type Ask<A> = Box<dyn FnMut(&mut A) -> bool + Send>;
 
 /// Questions that may wait for the application thread.
 const ASKS_MAX: usize = 64;
-/// The interval at which [`Driver::hold`] looks.
+/// The interval at which [`Driver::hold`] checks whether everything has been taken.
 const HOLD_LOOK: Duration = Duration::from_millis(1);
 /// Notices that may wait to be read; the rest are lost and counted.
 const NOTICES_MAX: usize = 4096;
@@ -393,7 +393,7 @@ impl<A: Application> Driver<A> {
         std::thread::Builder::new()
             .name("application".to_owned())
             .spawn(move || {
-                // Dropped, and so seen, also when the application panics.
+                // Also dropped when the application panics, so the end is always seen.
                 let _ended = ended;
                 thread::run(application, &for_thread, &asked);
             })?;
@@ -412,7 +412,7 @@ impl<A: Application> Driver<A> {
         self.serve_from(connection, None)
     }
 
-    /// Serves a connection that speaks `version` already: another process has kept it.
+    /// Serves a connection that another process has kept and that already speaks `version`.
     pub fn serve_kept(
         &self,
         connection: Connection,
@@ -447,8 +447,8 @@ impl<A: Application> Driver<A> {
         })
     }
 
-    /// Asks the application, between two of its messages. `None` when it has ended or too many
-    /// questions wait.
+    /// Asks the application a question, between two messages. Returns `None` when the application
+    /// has ended or too many questions wait.
     pub async fn ask<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut A) -> R + Send + 'static,
@@ -458,8 +458,8 @@ impl<A: Application> Driver<A> {
             .await
     }
 
-    /// The same with a question that takes long: it is put again until it has an answer, and
-    /// messages of switches are taken between.
+    /// Asks a question that takes long: the driver puts it again until it returns an answer, and
+    /// takes messages from switches in between.
     pub async fn ask_in_parts<R: Send + 'static>(
         &self,
         mut question: impl FnMut(&mut A) -> Option<R> + Send + 'static,
@@ -508,19 +508,20 @@ impl<A: Application> Driver<A> {
         self.shared.ends()
     }
 
-    /// Puts another policy map into use: connections sort by it from their next turn on. What waits
-    /// keeps its queue.
+    /// Puts another policy map into use: connections sort by it from their next turn on. Waiting
+    /// messages keep their queue.
     pub fn set_policy(&self, map: PolicyMap) {
         self.shared.policy.replace(map);
     }
 
-    /// Sets the only datapaths that may connect, `None` for any. Connections of others end.
+    /// Sets the only datapaths that may connect, `None` for any. Connections of other datapaths
+    /// end.
     pub fn set_allowed(&self, allowed: Option<BTreeSet<DatapathId>>) {
         self.shared.set_allowed(allowed);
     }
 
-    /// Takes other settings of sessions for connections that come from now on, and other limits of
-    /// the inbox at once. The policy map, the allowed datapaths and the seed stay.
+    /// Applies other session settings to new connections, and other inbox limits at once. The
+    /// policy map, the allowed datapaths and the seed stay unchanged.
     pub fn set_sessions(&self, other: &DriverConfig) {
         self.shared.set_inbox(other.inbox);
         let mut config = lock(&self.config);
@@ -537,7 +538,7 @@ impl<A: Application> Driver<A> {
         self.shared.end(connection);
     }
 
-    /// The policy map in use, and what it has done.
+    /// The policy map in use, with its counters.
     pub fn policy(&self) -> PolicyView {
         self.shared.policy.view()
     }
@@ -552,28 +553,28 @@ impl<A: Application> Driver<A> {
         self.shared.stop(&Ended::Stopped);
     }
 
-    /// Reads nothing more from any connection, and waits until the application has taken all that
-    /// was read, or for `wait`.
+    /// Stops reading from all connections. Waits until the application has taken all messages read
+    /// so far, or for `wait`.
     pub async fn hold(&self, wait: Duration) {
         self.shared.hold();
         let taken = async {
             while !self.shared.is_all_taken() {
                 tokio::time::sleep(HOLD_LOOK).await;
             }
-            // It may be at the last of it.
+            // The application may still be working on the last message.
             self.ask(|_| ()).await;
         };
         let _ = tokio::time::timeout(wait, taken).await;
     }
 
-    /// Asks every connection to write its queued messages, and to close: except those of plain TCP
-    /// whose switches are served. They stay open, and are in [`Driver::kept`] when
-    /// [`Driver::ended`] has resolved.
+    /// Asks every connection to write its queued messages, and to close, except plain TCP
+    /// connections whose switches are served. These stay open, and [`Driver::kept`] returns them
+    /// when [`Driver::ended`] has resolved.
     pub fn stop_and_keep(&self) {
         self.shared.stop(&Ended::Kept);
     }
 
-    /// The connections that go on without this process. Each is here once.
+    /// Takes the connections that stay open without this process. Each is returned once.
     pub fn kept(&self) -> Vec<Kept> {
         self.shared.kept()
     }
@@ -582,7 +583,7 @@ impl<A: Application> Driver<A> {
 impl<A> Driver<A> {
     /// Resolves when the application's thread has ended: after [`Driver::stop`], or by a panic.
     pub async fn ended(&self) {
-        // Nothing is ever sent: the sender goes with the thread.
+        // Nothing is ever sent: the sender is dropped when the thread ends.
         let _ = self.thread_ended.clone().changed().await;
     }
 }

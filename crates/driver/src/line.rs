@@ -17,12 +17,13 @@ use net::workers::Calls;
 pub(super) struct Line {
     pub(super) id: ConnectionId,
     pub(super) peer: PeerIdentity,
-    /// Ring the bell after what was put in here.
+    /// The queue of messages for the task. Ring the bell after adding to it.
     pub(super) outbox: Outbox,
     pub(super) bell: Bell,
     /// The calls of its worker, if it has one.
     calls: Option<Arc<Calls>>,
-    /// The task has messages for which the inbox had no room; the bell is rung when it has.
+    /// Whether the task has messages for which the inbox had no room. The bell is rung when the
+    /// inbox has room.
     pub(super) waits_for_room: AtomicBool,
     facts: Mutex<Facts>,
 }
@@ -35,7 +36,7 @@ pub(super) struct Facts {
     pub(super) is_admitted: bool,
     /// Another controller serves the switch.
     pub(super) is_aside: bool,
-    /// The application has heard of it, or will.
+    /// Whether the application knows of the connection, or will.
     pub(super) has_been_up: bool,
     pub(super) session: SessionCounters,
     pub(super) edge: EdgeCounters,
@@ -74,8 +75,8 @@ impl Line {
         self.bell.ring();
     }
 
-    /// Rings the bell, together with those of other connections of its worker if it has one: make
-    /// what this adds to `calls` when all are rung.
+    /// Rings the bell, together with the bells of its worker's other connections if it has a
+    /// worker. Make the calls that this adds to `calls` when all bells are rung.
     pub(super) fn ring_among(&self, calls: &mut Vec<Arc<Calls>>) {
         let Some(own) = &self.calls else {
             return self.bell.ring();
@@ -88,7 +89,7 @@ impl Line {
     }
 }
 
-/// Wakes the connection's task. However often it is rung before the task hears it, that is one
+/// Wakes the connection's task. Any number of rings before the task notices the first cause one
 /// wake-up.
 #[derive(Default)]
 pub(super) struct Bell {
@@ -103,7 +104,7 @@ impl Bell {
         }
     }
 
-    /// Rings it, and returns whom to wake for it.
+    /// Rings the bell. Returns the waker to wake, if any.
     fn pull(&self) -> Option<Waker> {
         let was_rung = self.is_rung.swap(true, Ordering::AcqRel);
         (!was_rung).then(|| super::lock(&self.waker).clone())?

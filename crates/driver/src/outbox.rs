@@ -9,10 +9,10 @@ use openflow::{Frame, MessageKind};
 
 use super::Ended;
 
-/// One connection's queue from the application thread to its task. Bounded by the bytes in it. What
-/// changes a switch's state is no more than the application lets wait for its barriers. Packets are
-/// sent whether a peer keeps up with them or not, so they are dropped where it does not, as a link
-/// would; a peer that lets the queue fill with anything else loses the connection.
+/// One connection's queue from the application thread to its task, bounded by the bytes in it. The
+/// application itself bounds the messages that change a switch's state: they wait for its barriers.
+/// It sends packets whether or not a peer keeps up, so the queue drops them for a slow peer, as a
+/// link would. A peer that lets the queue fill with anything else loses the connection.
 #[derive(Default)]
 pub(super) struct Outbox {
     queue: Mutex<Queue>,
@@ -40,7 +40,7 @@ pub(super) struct Orders {
     pub(super) probe: bool,
     /// Read nothing more.
     pub(super) hold: bool,
-    /// Close when what was pushed before has been written; at once when it is
+    /// Close when all messages pushed before have been written; at once for
     /// [`Ended::NotReading`].
     pub(super) end: Option<Ended>,
 }
@@ -53,7 +53,7 @@ pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
 impl Outgoing {
     /// The bytes that count against the bound: the contents, and the place in the queue. Updates
-    /// for the edge other than packets are no messages, and there are no more of them than hosts.
+    /// for the edge other than packets are not messages, and there are no more of them than hosts.
     pub(super) fn bytes(&self) -> usize {
         let carried = match self {
             Outgoing::Frame(frame) => frame.len(),
@@ -65,7 +65,7 @@ impl Outgoing {
 }
 
 impl Outgoing {
-    /// A packet that the switch is to send on, and nothing else.
+    /// Whether this is only a packet that the switch is to forward.
     fn is_packet(&self) -> bool {
         match self {
             Outgoing::Frame(frame) => frame.kind() == MessageKind::PacketOut,
@@ -102,7 +102,7 @@ impl Outbox {
         self.queue().orders.probe = true;
     }
 
-    /// Whether the task has not yet heard of a probe. It hears of it in its next turn.
+    /// Whether a probe still waits for the task. The task takes it in its next turn.
     pub(super) fn has_probe(&self) -> bool {
         self.queue().orders.probe
     }
@@ -111,12 +111,12 @@ impl Outbox {
         self.queue().orders.hold = true;
     }
 
-    /// Whether the task has not yet heard that it is to read nothing more.
+    /// Whether the order to read nothing more still waits for the task.
     pub(super) fn has_hold(&self) -> bool {
         self.queue().orders.hold
     }
 
-    /// Moves everything to the end of `to`. It counts against the bound until
+    /// Moves everything to the end of `to`. The moved bytes count against the bound until
     /// [`Outbox::handle_sent`].
     pub(super) fn take(&self, to: &mut VecDeque<Outgoing>) -> Orders {
         let mut queue = self.queue();
@@ -132,12 +132,12 @@ impl Outbox {
         }
     }
 
-    /// `bytes` of what was taken are in the connection's output, or carried out.
+    /// Stops counting `bytes` of taken items, which are in the connection's output or carried out.
     pub(super) fn handle_sent(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// `bytes` more wait: messages that follow from what was taken.
+    /// Counts `bytes` more: messages that follow from taken items.
     pub(super) fn handle_made(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -13,17 +13,17 @@ use net::transport::Writer;
 
 /// Answers of the session that may wait to be written.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Other messages that may wait, of the edge mostly.
+/// Other messages that may wait, mostly of the edge.
 const BULK_BYTES_MAX: usize = 256 << 10;
-/// The waiting bytes above which nothing is taken from the outbox: there it is counted.
+/// The waiting bytes above which nothing is taken from the outbox, which counts its messages.
 const BULK_BYTES_HIGH: usize = 64 << 10;
 /// A buffer that has grown above this is not kept for the next connection.
 const LENT_BYTES_MAX: usize = 1 << 20;
 
-/// Empty, it holds no memory: its buffer is lent to it by the thread for one turn.
+/// One connection's output. It has no memory when empty: the thread lends it a buffer for one turn.
 #[derive(Default)]
 pub(super) struct Output {
-    /// Answers of the session: they go before anything else, from the next end of a message on.
+    /// Answers of the session: written before anything else, from the next end of a message on.
     answers: BytesMut,
     /// Messages of the edge and the application, in their order.
     pub(super) bulk: BytesMut,
@@ -38,8 +38,8 @@ impl Output {
         self.answers.extend_from_slice(frame.bytes());
     }
 
-    /// Whoever adds to it is not heard until some of it is written.
-    /// `waiting` bytes are not in it yet and count as if they were.
+    /// Whether the output is full: nothing that would add to it is read until some is written.
+    /// `waiting` bytes are not in the output yet and count as if they were.
     pub(super) fn is_full_with(&self, waiting: usize) -> bool {
         self.answers.len() > ANSWER_BYTES_MAX || self.bulk.len() + waiting > BULK_BYTES_MAX
     }
@@ -56,18 +56,18 @@ impl Output {
         if at >= self.bulk.len() {
             return BytesMut::new();
         }
-        // The rest may be of a buffer that is only lent.
+        // A copy: the rest may be in a buffer that is only lent.
         let later = BytesMut::from(&self.bulk[at..]);
         self.bulk.truncate(at);
         later
     }
 
-    /// More of the outbox may be put in.
+    /// Whether more may be taken from the outbox.
     pub(super) fn has_room(&self) -> bool {
         self.bulk.len() < BULK_BYTES_HIGH
     }
 
-    /// The peer, or the transport's own buffer, has not taken everything.
+    /// Whether the peer, or the transport's own buffer, has not taken everything.
     pub(super) fn is_waiting(&self) -> bool {
         !self.answers.is_empty() || !self.bulk.is_empty() || self.must_flush
     }
@@ -80,7 +80,7 @@ impl Output {
         }
     }
 
-    /// Gives the buffer back; what is not written is kept in one of our own.
+    /// Gives the buffer back. Unwritten bytes stay in a buffer of our own.
     pub(super) fn give_back(&mut self, buffer: &mut BytesMut) {
         if self.is_lent {
             let kept = BytesMut::from(&self.bulk[..]);
@@ -98,8 +98,8 @@ impl Output {
         }
     }
 
-    /// Writes everything, with one call where that is possible; ready when that is done. `written`
-    /// counts also when it is not. Cancel-safe.
+    /// Writes everything, with one call where that is possible; ready when everything is written.
+    /// `written` also counts the bytes of a pending write. Cancel-safe.
     pub(super) fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -136,7 +136,7 @@ impl Output {
         }
     }
 
-    /// `count` bytes of [`Output::next`] are written.
+    /// Removes the `count` bytes of [`Output::next`] that are written.
     fn advance(&mut self, count: usize) {
         if !self.answers.is_empty() && self.begun == 0 {
             self.answers.advance(count);
@@ -169,7 +169,7 @@ mod tests {
         encode(Version::V13, Xid(xid), &Message::EchoRequest(data)).unwrap()
     }
 
-    /// Answers come at every point of the writing of longer messages, a few bytes at a time.
+    /// Answers arrive at every point while longer messages are written, a few bytes at a time.
     #[tokio::test]
     async fn an_answer_goes_before_what_waits_and_never_into_a_message() {
         for room in [1, 7, 8, 9, 64, 1000] {
@@ -184,7 +184,7 @@ mod tests {
             let mut asked = 1000;
             let mut turns = 0;
             while output.is_waiting() {
-                // Else tokio takes its time as used up, and nothing is written.
+                // Otherwise tokio considers the task's budget used up, and nothing is written.
                 tokio::task::yield_now().await;
                 let write = poll_fn(|context| {
                     let _ = output.poll_write(context, &mut writer, &mut 0);

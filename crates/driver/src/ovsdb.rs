@@ -30,7 +30,7 @@ use net::method::Method;
 use net::tls::Security;
 use net::transport::{Connection, TransportError, connect};
 
-/// One connection to an OVSDB server. Its echoes are answered while somebody waits in
+/// One connection to an OVSDB server. It answers the server's echoes while a caller waits in
 /// [`Client::next`] or [`Client::ask`].
 pub struct Client {
     session: Session,
@@ -38,13 +38,13 @@ pub struct Client {
     clock: Clock,
     input: BytesMut,
     unwritten: Bytes,
-    /// Output that came while an answer was awaited.
+    /// Output received while an answer was awaited.
     waiting: VecDeque<Output>,
     /// The memory taken from a budget, if the client is one of many.
     charge: Option<Charge>,
 }
 
-/// Why there is no client any more.
+/// Why a client has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("{0}")]
@@ -55,7 +55,7 @@ pub enum ClientError {
     Request(RequestError),
     #[error("{0}")]
     Io(io::Error),
-    /// The peer did not do what was asked, with the reason.
+    /// The peer refused the request, with the reason.
     #[error("{asked} was refused: {why}")]
     Refused { asked: &'static str, why: String },
     #[error("{0}")]
@@ -63,7 +63,7 @@ pub enum ClientError {
     /// The client needs more memory than the databases, or those of its network, have left.
     #[error("there is no memory for it: all databases, or those of its network, take too much")]
     Budget,
-    /// The server says more than anybody has asked for while an answer is awaited.
+    /// The server sends too much unrequested output while an answer is awaited.
     #[error("it says too much before it answers")]
     Unasked,
     /// The server closed the connection.
@@ -74,7 +74,7 @@ pub enum ClientError {
 const READ_BYTES: usize = 16 << 10;
 /// Outputs that wait while an answer is awaited.
 const WAITING_MAX: usize = 64;
-/// A message of so many bytes is parsed in turn, so that many of them take the memory, and the
+/// Messages above this size are parsed one at a time, so that many of them take the memory, and the
 /// processor, of one.
 const BIG_BYTES: usize = 256 << 10;
 static BIG: Semaphore = Semaphore::const_new(1);
@@ -92,7 +92,7 @@ impl Client {
         Ok(Client::new(connection, clock, config))
     }
 
-    /// On a connection that either side has opened.
+    /// Creates a client on a connection that either side has opened.
     pub fn new(connection: Connection, clock: Clock, config: Config) -> Client {
         Client {
             session: Session::new(clock.now(), config),
@@ -105,18 +105,18 @@ impl Client {
         }
     }
 
-    /// Ends with [`ClientError::Budget`] when it takes more than `charge` may.
+    /// Makes the client end with [`ClientError::Budget`] when it takes more than `charge` may.
     pub(crate) fn charged(mut self, charge: Charge) -> Client {
         self.charge = Some(charge);
         self
     }
 
-    /// The session, for requests and replicas; its output leaves in [`Client::next`].
+    /// The session, for requests and replicas; [`Client::next`] returns its output.
     pub fn session(&mut self) -> (&mut Session, Instant) {
         (&mut self.session, self.clock.now())
     }
 
-    /// The next thing that happened. Cancel-safe. Never [`Output::Transmit`] or [`Output::Close`].
+    /// Returns the next output, never [`Output::Transmit`] or [`Output::Close`]. Cancel-safe.
     pub async fn next(&mut self) -> Result<Output, ClientError> {
         if let Some(output) = self.waiting.pop_front() {
             return Ok(output);
@@ -124,7 +124,7 @@ impl Client {
         self.pump().await
     }
 
-    /// Makes a request and waits for its answer; what happens meanwhile is kept for
+    /// Makes a request and waits for its answer; other output meanwhile is kept for
     /// [`Client::next`].
     pub async fn ask(
         &mut self,
@@ -149,7 +149,7 @@ impl Client {
     ) -> Result<MonitorId, ClientError> {
         let asked = self.ask(|session, now| session.get_schema(now, database));
         let schema = match asked.await? {
-            // Nothing else of it is kept, while the rows are awaited.
+            // Nothing else of the schema is kept while the rows are awaited.
             Answer::Schema(schema) => schema.only(&request.columns),
             other => return Err(refused("get_schema", other)),
         };
@@ -164,7 +164,7 @@ impl Client {
         }
     }
 
-    /// Waits until it is done.
+    /// Requests a transaction and waits until it is done.
     pub async fn transact(
         &mut self,
         transaction: &Transaction,
@@ -238,7 +238,7 @@ impl Client {
     }
 }
 
-/// Does what takes long where other tasks do not wait for it, if the runtime has more threads.
+/// Does work that takes long without making other tasks wait, if the runtime has more threads.
 fn beside_other_tasks(work: impl FnOnce()) {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),

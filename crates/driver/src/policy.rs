@@ -8,11 +8,11 @@ use sched::policy::{Algorithm, PolicyMap, QUEUES_MAX, Rule, Scheduling};
 use sched::scheduler::QueueCounters;
 use sched::{Classifier, Direction, Tag};
 
-/// EtherTypes whose packets are between no two hosts.
+/// EtherTypes whose packets do not pass between two hosts.
 const ARP: u128 = 0x0806;
 const LLDP: u128 = 0x88cc;
 
-/// One map, made ready. The tasks hold it until they hear of another.
+/// One map, made ready. The tasks keep it until they learn of another.
 pub(super) struct Policy {
     map: PolicyMap,
     classifier: Classifier,
@@ -25,7 +25,7 @@ pub(super) struct Policy {
 /// The map in use, for all connections.
 pub(super) struct PolicyInUse {
     current: Mutex<Arc<Policy>>,
-    /// Counts maps: whoever holds one of an older number takes the new one.
+    /// Counts maps: a task whose map has an older number takes the new one.
     number: AtomicU64,
     /// The counters of connections' queues that have run empty.
     sent: Mutex<[QueueCounters; QUEUES_MAX]>,
@@ -35,9 +35,9 @@ pub(super) struct PolicyInUse {
 #[derive(Clone, Debug)]
 pub struct PolicyView {
     pub map: PolicyMap,
-    /// Messages that each rule took, both ways, since the map is in use.
+    /// Messages that each rule matched, in both directions, since the map came into use.
     pub hits: Vec<u64>,
-    /// Messages that no rule took.
+    /// Messages that no rule matched.
     pub hits_default: u64,
     /// The messages that had to wait for a peer that did not read, by queue, since the start.
     pub sent: Vec<QueueCounters>,
@@ -55,19 +55,20 @@ impl Policy {
         }
     }
 
-    /// One queue, first in, first out: nothing can overtake anything, so nothing need be sorted.
+    /// Whether the map has one first-in, first-out queue: no message can overtake another, so
+    /// nothing need be sorted.
     pub(super) fn is_trivial(&self) -> bool {
         let scheduling = &self.map.scheduling;
         scheduling.algorithm == Algorithm::Fifo && scheduling.queues.len() == 1
     }
 
-    /// Whether it is of use to know what packets the switch keeps.
+    /// Whether it is useful to know which packets the switch keeps.
     pub(super) fn reads_packet_outs(&self) -> bool {
         self.reads_packet_outs
     }
 
-    /// Whether packet-ins of one port may belong to different classes, by the packets between two
-    /// hosts that they carry.
+    /// Whether packet-ins of one port may belong to different classes, depending on the packets
+    /// between two hosts that they carry.
     pub(super) fn sorts_flows(&self) -> bool {
         self.sorts_flows
     }
@@ -93,7 +94,7 @@ impl Policy {
     }
 }
 
-/// Whether a rule may take some packet-ins of packets between two hosts and leave others.
+/// Whether a rule may match some packet-ins of packets between two hosts and not others.
 fn sorts_flows(rule: &Rule) -> bool {
     let is_about_them = rule
         .message
@@ -132,7 +133,7 @@ impl PolicyInUse {
         self.number.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Adds what a connection's queues have done.
+    /// Adds the counters of a connection's queues.
     pub(super) fn note_sent(&self, counters: &[QueueCounters]) {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         for (sum, counters) in sent.iter_mut().zip(counters) {

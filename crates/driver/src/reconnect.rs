@@ -1,12 +1,12 @@
 //! When to dial again: 100 ms after the first failure, doubled up to 5 s, give or take a fifth so
-//! that a thousand switches do not come back in one instant. A connection that lived for 10 s
-//! starts over at 100 ms. Pure: the seed and the time are arguments.
+//! that a thousand switches do not reconnect at the same instant. After a connection that lived for
+//! 10 s, the wait starts over at 100 ms. Pure: the seed and the time are arguments.
 
 use clock::{Duration, Instant, SplitMix64};
 
 pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// A connection that lived this long was a good one.
+/// A connection that lived this long resets the wait.
 pub const ALIVE_MIN: Duration = Duration::from_secs(10);
 /// The greatest random change of the wait, up or down, as a percentage.
 const JITTER_PERCENT: u64 = 20;
@@ -31,7 +31,7 @@ impl Reconnect {
         self.connected_at = Some(now);
     }
 
-    /// The attempt failed or the connection ended: dial again at the time returned.
+    /// Handles a failed attempt or an ended connection. Returns when to dial again.
     pub fn handle_disconnected(&mut self, now: Instant) -> Instant {
         let lived = self.connected_at.take().map(|at| now.since(at));
         if lived.is_some_and(|lived| lived >= ALIVE_MIN) {

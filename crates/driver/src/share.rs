@@ -1,10 +1,10 @@
-//! One connection's share of its thread: what one turn of it takes, and how many packet-ins of it
-//! the application is given.
+//! One connection's share of its thread: the messages that one turn takes, and the packet-ins that
+//! the application receives.
 //!
-//! A thread serves many connections in turns, so the longest turn is what another one waits. A
-//! packet-in that the edge answers costs little, and any other message much: it is checked,
-//! classified, copied, queued, and the application says something to it. So turns are counted in
-//! what messages cost, not in messages.
+//! A thread serves many connections in turns, so a connection may wait for the longest turn of
+//! another. A packet-in that the edge answers costs little. Any other message costs much: it is
+//! checked, classified, copied and queued, and the application handles it. Therefore the cost of
+//! messages limits a turn, not their number.
 
 use clock::Budget;
 use clock::{Duration, Instant};
@@ -13,19 +13,20 @@ use clock::{Duration, Instant};
 pub(super) const TURN_CREDIT: u32 = 1024;
 /// The credit that any other message costs.
 const MESSAGE_COST: u32 = 64;
-/// The messages of any kind that one period takes from a peer that asks and does not read.
+/// The messages of any kind that one period takes from a peer that sends requests and does not
+/// read.
 const WALK_MESSAGES: u32 = 32;
 /// The length of that period.
 const WALK_PERIOD: Duration = Duration::from_millis(10);
 /// The pause of a connection that has used up its packet-ins for the application.
 const REST: Duration = Duration::from_millis(1);
-/// The part of a second's packet-ins that may come at once, as a divisor.
+/// The part of a second's packet-ins that may arrive at once, as a divisor.
 const BURST_SHARE: u32 = 20;
 
 /// The share of one connection.
 pub(super) struct Share {
     packet_ins: Budget,
-    /// The credit left of this turn.
+    /// The credit left in this turn.
     credit: u32,
     is_walking: bool,
     /// The time before which nothing more is taken.
@@ -34,7 +35,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// The application is given `packet_in_rate_max` packet-ins a second.
+    /// Creates a share that lets the application receive `packet_in_rate_max` packet-ins a second.
     pub(super) fn new(now: Instant, packet_in_rate_max: u32) -> Share {
         let burst = (packet_in_rate_max / BURST_SHARE).max(1);
         Share {
@@ -46,7 +47,7 @@ impl Share {
         }
     }
 
-    /// A turn begins. `is_unread` says that the peer does not read what it is sent.
+    /// Begins a turn. `is_unread` means that the peer does not read the messages sent to it.
     pub(super) fn begin(&mut self, now: Instant, is_unread: bool) {
         if self.is_walking && !is_unread {
             self.rests_until = None;
@@ -73,13 +74,13 @@ impl Share {
         self.rests_until
     }
 
-    /// A packet-in was answered by the edge.
+    /// Notes a packet-in that the edge has answered.
     pub(super) fn note_answered(&mut self) {
         self.credit = self.credit.saturating_sub(1);
     }
 
-    /// Whether a message that the edge has not answered is taken now. One that is not stays where
-    /// it is until the next turn.
+    /// Whether a message that the edge has not answered is taken now. If not, the message stays
+    /// where it is until the next turn.
     pub(super) fn takes(&mut self, now: Instant, is_packet_in: bool) -> bool {
         if is_packet_in && !self.packet_ins.take(now) {
             self.credit = 0;
@@ -143,10 +144,10 @@ mod tests {
                 taken += turn(&mut share, at(ms), false, true);
             }
         }
-        // A twentieth at once, and what a second less one millisecond brings.
+        // A twentieth at once, and the rate of a second less one millisecond.
         assert_eq!(taken, 10_000 + 199_800);
         assert_eq!(share.rests(), 1000);
-        // Of other messages there is no such limit.
+        // Other messages have no such limit.
         assert_eq!(turn(&mut share, at(1000), false, false), 16);
     }
 

@@ -1,5 +1,5 @@
-//! The state that the connections' tasks and the application thread have in common: the inbox and
-//! the news of connections. Both are under one lock, so a connection's news comes before its
+//! The state that the connections' tasks and the application thread share: the inbox and the news
+//! of connections. One lock covers both, so the application takes a connection's news before its
 //! messages. Both sides take the lock once for many messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,7 +36,7 @@ pub(super) struct Shared {
     /// Connections whose switches another controller serves.
     aside: AtomicUsize,
     ends: Mutex<BTreeMap<&'static str, u64>>,
-    /// Connections that go on without this process.
+    /// Connections that stay open without this process.
     kept: Mutex<Vec<Kept>>,
     /// The round trips of echoes, of all connections.
     echoes: Mutex<Histogram>,
@@ -44,14 +44,15 @@ pub(super) struct Shared {
 
 struct State {
     inbox: Inbox,
-    /// At most one `Up`, one `Aside` and one `Down` for each connection, and a connection keeps its
-    /// place in its listener until its `Down` has been taken: so the listeners' limits bound this
-    /// too.
+    /// At most one `Up`, one `Aside` and one `Down` for each connection. A connection keeps its
+    /// place in its listener until its `Down` has been taken, so the listeners' limits also bound
+    /// this queue.
     news: VecDeque<News>,
     connections: BTreeMap<ConnectionId, Arc<Line>>,
     asked: bool,
     stopping: bool,
-    /// The application thread waits for `wake`: only then it costs a system call.
+    /// Whether the application thread waits for `wake`: only then does waking it cost a system
+    /// call.
     is_asleep: bool,
 }
 
@@ -67,7 +68,8 @@ pub(super) struct Down {
     pub(super) datapath_id: Option<DatapathId>,
     pub(super) reason: Ended,
     pub(super) ticket: Option<Ticket>,
-    /// The end is not reported yet: whoever reports its admission reports the end after it.
+    /// Whether the end is not reported yet: the thread that reports the admission of the connection
+    /// reports its end afterwards.
     pub(super) is_untold: bool,
 }
 
@@ -80,7 +82,7 @@ pub(super) enum Work {
     Stop,
 }
 
-/// Messages that the application takes at a time. News and deadlines wait for so many at most.
+/// Messages that the application takes at a time. News and deadlines wait for at most this many.
 const BATCH_MAX: usize = 32;
 
 impl Shared {
@@ -118,7 +120,7 @@ impl Shared {
         super::lock(&self.state)
     }
 
-    /// Lets go of `state`, which has work for the application thread.
+    /// Unlocks `state`, which has work for the application thread, and wakes the thread if needed.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
         let is_asleep = std::mem::take(&mut state.is_asleep);
         drop(state);
@@ -135,15 +137,15 @@ impl Shared {
         }
     }
 
-    /// `line` is up: the application hears of it before any of its frames.
+    /// Reports to the application that `line` is up, before any of its frames.
     pub(super) fn up(&self, line: &Arc<Line>, up: Box<SwitchUp>) {
         let mut state = self.state();
         state.news.push_back(News::Up(line.clone(), up));
         self.wake(state);
     }
 
-    /// Another controller serves the switch of `line`: what the application has not taken of it is
-    /// dropped.
+    /// Reports that another controller serves the switch of `line`. Drops the messages and news of
+    /// `line` that the application has not yet taken.
     pub(super) fn aside(&self, line: &Arc<Line>) {
         let mut state = self.state();
         state.inbox.handle_down(line.id);
@@ -170,7 +172,8 @@ impl Shared {
         }
     }
 
-    /// The connection is closed. Its place is free when the application has heard of it.
+    /// Reports that the connection is closed. Its place is free when the application has taken the
+    /// report.
     pub(super) fn down(&self, down: Box<Down>) {
         self.count_end(&down.reason);
         let mut state = self.state();
@@ -178,7 +181,7 @@ impl Shared {
         self.wake(state);
     }
 
-    /// Forgets a connection whose task says nothing any more. The task may do so later.
+    /// Forgets a connection whose task reports nothing any more. The task may still do so later.
     pub(super) fn forget(&self, id: ConnectionId) {
         let mut state = self.state();
         state.inbox.handle_down(id);
@@ -201,8 +204,8 @@ impl Shared {
         super::lock(&self.ends).clone()
     }
 
-    /// Queues `frames` for the application. What is left of them has no room: the bell is rung
-    /// when it has.
+    /// Queues `frames` for the application. Frames that find no room stay in `frames`: the bell is
+    /// rung when there is room.
     pub(super) fn deliver(
         &self,
         now: Instant,
@@ -250,7 +253,7 @@ impl Shared {
         self.state().inbox.set_config(config);
     }
 
-    /// Ends a connection, if it is there.
+    /// Ends a connection, if it exists.
     pub(super) fn end(&self, id: ConnectionId) {
         if let Some(line) = self.state().connections.get(&id) {
             line.end(Ended::Stopped);
@@ -263,7 +266,7 @@ impl Shared {
         self.wake(state);
     }
 
-    /// Ends every connection; the application thread ends when they are gone.
+    /// Ends every connection; the application thread ends when no connection is left.
     pub(super) fn stop(&self, reason: &Ended) {
         let mut state = self.state();
         state.stopping = true;
@@ -273,7 +276,7 @@ impl Shared {
         self.wake(state);
     }
 
-    /// Has no connection read anything more.
+    /// Orders every connection to read nothing more.
     pub(super) fn hold(&self) {
         for line in self.state().connections.values() {
             line.outbox.hold();
@@ -281,8 +284,8 @@ impl Shared {
         }
     }
 
-    /// Whether all connections have heard of [`Shared::hold`], and the application has taken all
-    /// that they had read.
+    /// Whether all connections have taken the order of [`Shared::hold`], and the application has
+    /// taken all messages that they had read.
     pub(super) fn is_all_taken(&self) -> bool {
         let state = self.state();
         let has_more =
@@ -343,8 +346,8 @@ impl Shared {
     }
 
     pub(super) fn views(&self) -> Vec<ConnectionView> {
-        // Whoever looks may be put off by others at any step: it holds the lock that all messages
-        // go through for one line at a time.
+        // This thread may be preempted at any step. It takes the lock that all messages go through
+        // for one line at a time.
         let lines: Vec<Arc<Line>> = self.state().connections.values().cloned().collect();
         let views = lines.iter().map(|line| {
             let facts = *line.facts();

@@ -1,5 +1,5 @@
-//! The application's thread: takes what the connections deliver, and carries out what the
-//! application says.
+//! The application's thread: takes the messages that the connections deliver, and carries out the
+//! application's outputs.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,7 +47,7 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
                 thread.tell_hosts(None);
                 return;
             }
-            // Frames are worked through together: what they lead to shares barriers and wake-ups.
+            // Frames are handled together, so that their results share barriers and wake-ups.
             let goes_on =
                 matches!(next, Work::Frame(_)) && matches!(work.front(), Some(Work::Frame(_)));
             thread.perform(now, next, !goes_on, asked);
@@ -71,7 +71,8 @@ struct Thread<'a, A> {
     given_up: HashSet<ConnectionId>,
     /// Connections whose switches another controller serves.
     aside: HashSet<ConnectionId>,
-    /// Questions that are put again. Each has an asker who waits, so there are no more than those.
+    /// Questions that are put again. Each has an asker who waits, so there are no more questions
+    /// than waiting askers.
     unfinished: VecDeque<Ask<A>>,
 }
 
@@ -79,7 +80,7 @@ struct Thread<'a, A> {
 struct Probe {
     line: Arc<Line>,
     due: Instant,
-    /// The second look. The whole process may have stood still before the first.
+    /// Whether this is the second look. The whole process may have stood still before the first.
     is_last: bool,
 }
 
@@ -88,7 +89,8 @@ struct Admitted {
     is_touched: bool,
 }
 
-/// Each notice wakes who prints it, which is worth it for a few hosts, and not for a flood of them.
+/// The notices of learned hosts. Each wakes the reader that prints it, which is worth the cost for
+/// a few hosts, but not for a flood.
 struct HostNotices {
     budget: Budget,
     untold: u64,
@@ -98,7 +100,7 @@ struct HostNotices {
 
 /// The number of learned hosts in a second that are reported one by one.
 const HOST_NOTICES_MAX: u32 = 100;
-/// A turn of questions ends with the first that is put after this time.
+/// A turn of questions ends with the first question that ends after this time.
 const ASKS_TURN: Duration = Duration::from_micros(100);
 /// The interval at which the other hosts are reported, as a number.
 const HOSTS_PERIOD: Duration = Duration::from_secs(1);
@@ -142,7 +144,7 @@ impl<A: Application> Thread<'_, A> {
         if done.is_err() {
             let line = line.or_else(|| Some(self.admitted.get(&id?)?.line.clone()));
             self.recover(now, line);
-            // Other questions wait, if it was one.
+            // If the work was a question, other questions may wait.
             self.shared.ask();
         }
     }
@@ -171,8 +173,8 @@ impl<A: Application> Thread<'_, A> {
         }
     }
 
-    /// Puts questions, new ones and parts of long ones in turn. Whoever asks without end must not
-    /// keep switches waiting: the others are put after the work that has come meanwhile.
+    /// Puts questions, new ones and parts of long ones in turn. Endless questions must not keep
+    /// switches waiting: the rest are put after the work that has arrived meanwhile.
     fn answer(&mut self, now: Instant, asked: &Receiver<Ask<A>>) {
         for _ in 0..ASKS_MAX {
             self.unfinished.extend(asked.try_recv());
@@ -189,7 +191,7 @@ impl<A: Application> Thread<'_, A> {
         self.shared.ask();
     }
 
-    /// Ends `line`, the connection that panicked work was for, and repairs the application.
+    /// Ends `line`, the connection whose work panicked, and repairs the application.
     fn recover(&mut self, now: Instant, line: Option<Arc<Line>>) {
         if let Some(line) = line {
             line.end(Ended::Refused(RefusedReason::Fault));
@@ -295,11 +297,11 @@ impl<A: Application> Thread<'_, A> {
             let alarm = Event::Alarm(Alarm::Panicked { dpid });
             self.shared.notify(Notice::Event(alarm));
         }
-        // Last: when its place is free, its end is told.
+        // Last: its place must not be free before its end is reported.
         drop(down.ticket);
     }
 
-    /// Those that were counted, when it is time, or at the end.
+    /// Reports the counted hosts, when it is time, or at the end.
     fn tell_hosts(&mut self, now: Option<Instant>) {
         let is_due = |due: Instant| now.is_none_or(|now| now >= due);
         if self.hosts.due.is_some_and(is_due) {
@@ -310,7 +312,7 @@ impl<A: Application> Thread<'_, A> {
     }
 
     fn carry_out(&mut self, now: Instant) {
-        // Bells are rung when there is no more, so that a task writes all in one go.
+        // Bells are rung after the last output, so that a task writes everything in one go.
         while let Some(output) = self.application.poll_output() {
             let (connection, order) = match output {
                 ControllerOutput::Send { connection, frame } => {
@@ -361,7 +363,7 @@ impl<A: Application> Thread<'_, A> {
     }
 }
 
-/// Has the line's probe looked after at `due`.
+/// Schedules a look at the line's probe at `due`.
 fn await_turn(probes: &mut VecDeque<Probe>, line: &Arc<Line>, due: Instant) {
     if !probes.iter().any(|probe| probe.line.id == line.id) {
         probes.push_back(Probe {
@@ -379,7 +381,7 @@ enum Order {
     Probe,
 }
 
-/// The bytes above which a connection's task begins to write while there is more for it.
+/// The queued bytes above which a connection's task begins to write while more output follows.
 const UNHEARD_BYTES_MAX: usize = 64 << 10;
 
 impl Down {
@@ -417,7 +419,7 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(1);
 
-    /// Remembers which connections went.
+    /// Records which connections went down.
     #[derive(Default)]
     struct Recorder {
         went: Vec<ConnectionId>,
@@ -452,7 +454,7 @@ mod tests {
         }
     }
 
-    /// Somebody claims the datapath id of a connection whose task is dead, or hears of the probe.
+    /// Another connection claims the datapath id of one whose task is dead, or takes the probe.
     #[test]
     fn a_connection_whose_task_hears_of_no_probe_is_given_up() {
         for hears in [false, true] {

@@ -1,15 +1,15 @@
 //! Messages that wait for a peer that does not take everything at once, in the policy map's queues:
 //! an urgent message goes before one that has waited longer.
 //!
-//! It exists only as long as something waits. What is pushed here is in the order in which it was
-//! said, by the application and the edge alike, and that is the order that the law is about:
+//! The queues exist only as long as something waits. Messages are pushed in the order in which the
+//! application and the edge sent them, and that is the order that the law is about:
 //!
 //! - A message of the application is pushed when the task takes it from the outbox.
-//! - An update for the edge is no message, and nothing waits for it: it is carried out at its place
-//!   in the outbox, and the messages that follow from it are pushed right there. So what it takes
-//!   out, it takes out after the entries that were said before it, and before those said after it.
-//! - An answer of the edge is pushed when it is made: behind all that the application had said when
-//!   the edge decided so.
+//! - An update for the edge is not a message, and nothing waits for it: the task carries it out at
+//!   its place in the outbox, and pushes the resulting messages right there. Its deletions
+//!   therefore follow the entries sent before it, and precede the entries sent after it.
+//! - An answer of the edge is pushed when it is made: behind all messages that the application had
+//!   sent when the edge decided.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use sched::{Direction, Scheduler};
 use super::policy::Policy;
 
 /// The bytes handed to the transport at first, and again whenever it does not take everything. The
-/// step doubles each time that it does. No message overtakes bytes that were handed over.
+/// step doubles each time it takes everything. No message overtakes bytes already handed over.
 const STEP_BYTES_MIN: usize = 4 << 10;
 const STEP_BYTES_MAX: usize = 64 << 10;
 
@@ -74,7 +74,7 @@ impl Waiting {
         self.scheduler.push(now, tag, held);
     }
 
-    /// The whole messages of `bytes`, in their order, none of which the outbox counts.
+    /// Pushes the whole messages of `bytes`, in their order. The outbox counts none of them.
     pub(super) fn push_all(
         &mut self,
         now: Instant,
@@ -88,7 +88,7 @@ impl Waiting {
         }
     }
 
-    /// Appends the next messages to `out`, one step of them; what of them the outbox counts.
+    /// Appends one step of the next messages to `out`. Returns the bytes that the outbox counts.
     pub(super) fn pop_into(&mut self, now: Instant, out: &mut BytesMut) -> usize {
         let mut counted = 0;
         while out.len() < self.step_bytes
@@ -103,7 +103,7 @@ impl Waiting {
         counted
     }
 
-    /// The transport has taken everything, or not.
+    /// Adapts the step to whether the transport has taken everything.
     pub(super) fn handle_written(&mut self, everything: bool) {
         self.step_bytes = match everything {
             true => (self.step_bytes * 2).min(STEP_BYTES_MAX),

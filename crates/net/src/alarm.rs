@@ -1,5 +1,5 @@
-//! Waiting to the microsecond: tokio's timers count in milliseconds, a message's delay on a short
-//! path in tenths of them.
+//! Waits that are exact to the microsecond. Tokio's timers count in milliseconds, but a message's
+//! delay on a short path is tenths of a millisecond.
 #![allow(unsafe_code)] // tokio cannot know that a descriptor stays open; see `Alarm::new`.
 
 use std::io;
@@ -29,13 +29,14 @@ impl Alarm {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
         // SAFETY: the timer owns its descriptor, nobody else has it, and the `AsyncFd` owns the
-        // timer: it is open, and the same, for as long as it is registered.
+        // timer: the descriptor is open, and the same, for as long as it is registered.
         let registered =
             unsafe { AsyncFd::register_with_interest(Timer(timer), Interest::READABLE) };
         Ok(Alarm(registered?))
     }
 
-    /// Returns at once, and answers `false`, when `at` has passed. May be given up and asked again.
+    /// Waits until `at`; returns `false` at once if `at` has passed. The wait may be dropped and
+    /// started again.
     pub async fn wait_until(&mut self, at: Instant) -> io::Result<bool> {
         let left = at.saturating_duration_since(Instant::now());
         if left.is_zero() {

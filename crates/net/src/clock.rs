@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clock::Instant;
 
-/// Counts from its creation. Copies agree.
+/// A clock that counts from its creation. Copies agree.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: std::time::Instant,

@@ -1,4 +1,4 @@
-//! Connections: methods, transports, TLS, QUIC, the threads that they live on, and the real clock.
+//! Connections: methods, transports, TLS, QUIC, the threads that they run on, and the real clock.
 
 pub mod advice;
 pub mod alarm;

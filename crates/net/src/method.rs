@@ -77,12 +77,12 @@ impl Method {
         })
     }
 
-    /// Listens, and so is for `--listen`; the others dial.
+    /// Whether the method listens, and so is for `--listen`; other methods dial.
     pub fn is_passive(&self) -> bool {
         matches!(self, Method::Listen(..) | Method::ListenUnix(_))
     }
 
-    /// Needs certificates: `ssl:`, `quic:` and their passive forms.
+    /// Whether the method needs certificates: `ssl:`, `quic:` and their passive forms.
     pub fn is_secure(&self) -> bool {
         matches!(
             self,
@@ -91,7 +91,7 @@ impl Method {
         )
     }
 
-    /// Plain bytes that leave, or may come from outside, this machine.
+    /// Whether plain bytes leave this machine, or may arrive from outside it.
     pub fn is_exposed(&self) -> bool {
         match self {
             Method::Dial(Transport::Tcp, host, _) | Method::Listen(Transport::Tcp, host, _) => {
@@ -101,8 +101,8 @@ impl Method {
         }
     }
 
-    /// The method that dials this one; `None` where the host is every address, and for sockets of
-    /// this machine.
+    /// The method that dials this one; `None` if the host is every address, and for Unix sockets
+    /// of this machine.
     pub fn dialled(&self) -> Option<Method> {
         let is_any = |host: &Host| match host {
             Host::V4(address) => address.is_unspecified(),
@@ -117,7 +117,7 @@ impl Method {
         }
     }
 
-    /// The same method on another port: what a listener on port 0 reports.
+    /// The same method on another port: a listener on port 0 reports this form.
     #[must_use]
     pub fn with_port(&self, port: u16) -> Method {
         match self.clone() {
@@ -131,14 +131,14 @@ impl Method {
 impl FromStr for Method {
     type Err = MethodError;
 
-    /// An OpenFlow method: port 6653 where none is given.
+    /// Reads an OpenFlow method: port 6653 where none is given.
     fn from_str(text: &str) -> Result<Method, MethodError> {
         Method::parse(text, Protocol::OpenFlow)
     }
 }
 
 impl fmt::Display for Method {
-    /// Canonical: the port is always there, and a passive host too.
+    /// Writes the canonical form, which always has the port, and the host of a passive method.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Method::Dial(transport, host, port) => write!(f, "{transport}:{host}:{port}"),
@@ -171,7 +171,7 @@ impl Host {
         }
     }
 
-    /// The address, if this is none to look up. A device that does not exist is an error.
+    /// The address, unless this is a name to look up. A device that does not exist is an error.
     pub fn socket_address(&self, port: u16) -> std::io::Result<Option<SocketAddr>> {
         match self {
             Host::V4(address) => Ok(Some(SocketAddr::new(IpAddr::V4(*address), port))),
@@ -345,7 +345,7 @@ fn parse_host(host: &str) -> Result<Host, String> {
                 .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
     let labels = host.strip_suffix('.').unwrap_or(host);
-    // A last label of digits would be an address that is none, such as 10.0.0.256.
+    // A name whose last label is digits would be an invalid address, such as 10.0.0.256.
     let numeric_tail = labels
         .rsplit('.')
         .next()

@@ -1,4 +1,4 @@
-//! Holds sending to a stated rate, where the narrow place is not our own interface.
+//! Limits sending to a stated rate, where the bottleneck is not our own interface.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ const TCP_HEADERS_BYTES: u64 = 14 + 20 + 32;
 /// Ethernet, IPv4 and UDP.
 const UDP_HEADERS_BYTES: u64 = 14 + 20 + 8;
 const SEGMENT_BYTES: u64 = 1448;
-/// The time that may be sent ahead of the rate, or caught up after a task that woke late.
+/// The time by which sending may run ahead of the rate, or catch up after a task woke late.
 const AHEAD: Duration = Duration::from_micros(250);
 
 /// The time that one piece from the queues takes: an urgent message waits for one piece at most.
@@ -20,8 +20,8 @@ const PIECE: Duration = Duration::from_micros(300);
 /// The greatest size of a piece, a segment or datagram.
 const PIECE_BYTES_MAX: u64 = 1100;
 
-/// Says when there is time to send again. Everything that one relay sends over its limited link
-/// shares one.
+/// Reports when there is time to send again. Everything that one relay sends over its limited link
+/// shares one pace.
 #[derive(Debug)]
 pub struct Pace {
     clock: Clock,
@@ -42,25 +42,25 @@ impl Pace {
         Some(self.clock.deadline(at).into_std())
     }
 
-    /// Bytes of messages that shall leave the queues at a time, and one message at least.
+    /// The bytes of messages that shall leave the queues at a time; at least one message leaves.
     pub fn piece_bytes(&self) -> usize {
         self.meter().piece_bytes() as usize
     }
 
-    /// `bytes` are written to a TCP socket in one piece.
+    /// Charges `bytes` that are written to a TCP socket in one piece.
     pub fn sent_segments(&self, bytes: usize) {
         let bytes = bytes as u64;
         let whole = bytes + bytes.div_ceil(SEGMENT_BYTES) * TCP_HEADERS_BYTES;
         self.meter().charge(self.clock.now(), whole);
     }
 
-    /// `bytes` of messages are on their way to datagrams, which are charged for all that they have
-    /// beyond these.
+    /// Charges `bytes` of messages on their way to datagrams. The datagrams are charged for their
+    /// other bytes when they leave.
     pub fn promised(&self, bytes: usize) {
         self.meter().promise(self.clock.now(), bytes as u64);
     }
 
-    /// A datagram with `bytes` has left.
+    /// Counts a datagram with `bytes` that has left.
     pub fn sent_datagram(&self, bytes: usize) {
         let whole = bytes as u64 + UDP_HEADERS_BYTES;
         self.meter().deliver(self.clock.now(), whole);
@@ -71,13 +71,13 @@ impl Pace {
     }
 }
 
-/// The arithmetic of it.
+/// The arithmetic of [`Pace`].
 #[derive(Debug)]
 struct Meter {
     bytes_per_second: u64,
     /// The time at which all charged bytes have left.
     through: Instant,
-    /// Charged, and not seen to leave.
+    /// The bytes charged, and not yet seen to leave.
     promised: u64,
 }
 
@@ -121,7 +121,7 @@ impl Meter {
 mod tests {
     use super::*;
 
-    /// Sends `pieces` as fast as it may for a second of virtual time. Returns how many.
+    /// Sends `pieces` as fast as allowed for a second of virtual time. Returns their number.
     fn pieces_in_a_second(mut send: impl FnMut(&mut Meter, Instant)) -> u64 {
         let mut meter = Meter::new(125_000);
         let end = Instant::START + Duration::from_secs(1);

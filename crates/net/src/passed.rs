@@ -1,17 +1,17 @@
 //! Listening sockets that a service manager has opened before this process.
 //!
-//! The manager keeps such a socket while the process restarts. Switches that connect meanwhile
-//! wait in its queue instead of being refused, and find the successor.
+//! The manager keeps such a socket open while the process restarts. Switches that connect meanwhile
+//! wait in the socket's queue instead of being refused, and reach the new process.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A process gets its sockets once, at its start, and any of its listeners may be meant.
+/// The passed sockets. A process receives them once, at its start, for any of its listeners.
 static PASSED: Mutex<Vec<Passed>> = Mutex::new(Vec::new());
 
-/// A socket that stays open here, as the manager has it open too: whoever closes its copy may want
-/// the address again.
+/// A socket that stays open here, as the manager has it open too: a listener that closes its copy
+/// may want the address again.
 struct Passed {
     socket: TcpListener,
     is_taken: bool,
@@ -50,7 +50,7 @@ pub fn take(address: SocketAddr) -> Option<TcpListener> {
     Some(copy)
 }
 
-/// The addresses of sockets that nobody has taken: connections to them would wait for ever.
+/// The addresses of sockets that no listener has taken: connections to them would wait for ever.
 pub fn left() -> Vec<SocketAddr> {
     let passed = lock();
     let idle = passed.iter().filter(|passed| !passed.is_taken);

@@ -1,6 +1,6 @@
 //! QUIC endpoints with certificates on both sides.
 //!
-//! The application protocol (ALPN) says what a connection carries. [`ALPN_STREAM`] is one OpenFlow
+//! The application protocol (ALPN) names what a connection carries. [`ALPN_STREAM`] is one OpenFlow
 //! or OVSDB byte stream, on the first bidirectional stream, which the dialling side opens.
 //! [`ALPN_RELAY`] is the tunnel between two relays. There is no early data, so nobody can replay
 //! southbound messages, unless both relays ask for it: see `tunnel::early`.
@@ -33,29 +33,29 @@ pub use udp::Marks;
 pub use westwood::WestwoodConfig;
 pub use window::{LineCongestion, bound_unsent};
 
-/// One byte stream: what `quic:` means as a connection method.
+/// One byte stream: the meaning of `quic:` as a connection method.
 pub const ALPN_STREAM: &[u8] = b"auster-of/1";
 /// The tunnel between two relays.
 pub const ALPN_RELAY: &[u8] = b"auster-relay/1";
 
-/// A peer that is silent for this long is gone.
+/// A peer that is silent for this long counts as dead.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Three tries within the idle timeout.
+/// The keep-alive interval: three tries within the idle timeout.
 pub const KEEP_ALIVE: Duration = Duration::from_millis(900);
 /// The bytes that the peer may have in flight to us on one stream, and on all of a connection.
 pub const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// Sent but not acknowledged bytes that a connection keeps.
 pub const SEND_WINDOW_BYTES: u64 = 1 << 20;
 /// Room for a burst of a busy peer while this task waits for a core, or for the first datagrams of
-/// 1,000 that dial at once. The kernel's default is 208 KiB, 90 of these.
+/// 1,000 peers that dial at once. The kernel's default is 208 KiB, room for 90 of these datagrams.
 const SOCKET_BUFFER_BYTES: usize = 2 << 20;
 
 /// Packets that the peer may leave unacknowledged, for [`ACK_DELAY_MAX`] at most.
 /// QUIC's own rule, one acknowledgement for two packets, costs 25 bytes of a message of 220.
 pub const ACK_THRESHOLD: u32 = 10;
-/// The longest delay of an acknowledgement. A probe for a lost last packet waits for it too, so it
-/// is short. Quinn cannot set it for each connection of a listener; otherwise that of a long path
-/// would be longer.
+/// The longest delay of an acknowledgement. A probe for a lost last packet waits this long too, so
+/// the delay is short. Quinn cannot set it for each connection of a listener; otherwise the delay
+/// on a long path would be longer.
 pub const ACK_DELAY_MAX: Duration = Duration::from_millis(5);
 /// A gap is reported at once, so that lost packets are sent again a round trip later.
 const ACK_GAP: u32 = 1;
@@ -67,7 +67,8 @@ const LOSS_TIME_THRESHOLD: f32 = 17.0 / 16.0;
 /// packets smaller by this step. It seldom needs more than one probe. Its own step of 20 takes six
 /// probes, 8 kB each way for messages of 220 bytes.
 const MTU_STEP_BYTES: u16 = 127;
-/// A listener distinguishes its connections by these, and keeps some eight for each.
+/// The length of a listener's connection ids. It distinguishes its connections by their ids, and
+/// keeps about eight for each.
 const LISTENER_ID_BYTES: usize = 4;
 /// The dialling side has a socket for each connection, so its connection id needs no bytes.
 const DIALLER_ID_BYTES: usize = 0;
@@ -79,7 +80,7 @@ pub fn server_config(security: &Security, alpn: &[&[u8]]) -> Option<ServerConfig
     Some(listens_by(tls))
 }
 
-/// The listening side by that TLS.
+/// The listening side with the given TLS.
 pub fn listens_by(tls: QuicServerConfig) -> ServerConfig {
     let mut config = ServerConfig::with_crypto(Arc::new(tls));
     config.transport_config(Arc::new(transport_config()));
@@ -96,7 +97,7 @@ pub fn client_config(security: &Security, alpn: &[&[u8]]) -> Option<ClientConfig
     Some(config)
 }
 
-/// The reason of a handshake that failed, and its words.
+/// The reason of a failed handshake, and its text.
 pub fn refusal(error: &ConnectionError) -> (Refusal, String) {
     const UNTRUSTED: &str = "invalid peer certificate: ";
     let (refusal, words) = match error {
@@ -105,7 +106,7 @@ pub fn refusal(error: &ConnectionError) -> (Refusal, String) {
         }
         error => (Refusal::Handshake, error.to_string()),
     };
-    // The library writes words of ours as Rust does, also to the peer.
+    // The library writes our own text in Rust's debug form, also to the peer.
     let ours = words.split_once("invalid peer certificate: Other(OtherError(");
     let ours = ours.and_then(|(before, ours)| Some((before, ours.strip_suffix("))")?)));
     let words = ours.map_or(words.clone(), |(before, ours)| format!("{before}{ours}"));
@@ -125,8 +126,8 @@ pub fn transport_config() -> TransportConfig {
         .time_threshold(LOSS_TIME_THRESHOLD)
         .mtu_discovery_config(Some(probes))
         .ack_frequency_config(Some(acks))
-        // Fewer acknowledgements starve a window of two packets; this one is wider where that
-        // matters.
+        // Fewer acknowledgements starve a window of two packets; this controller's window is wider
+        // where that matters.
         .congestion_controller_factory(Arc::new(WestwoodConfig))
         .max_idle_timeout(Some(
             IDLE_TIMEOUT
@@ -149,7 +150,7 @@ pub fn bind_socket(local: SocketAddr) -> io::Result<std::net::UdpSocket> {
     if local.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // Who may not ask for more than net.core.rmem_max is granted that, and nothing is said.
+    // A process that may not exceed net.core.rmem_max is silently granted only that much.
     if setsockopt(&socket, sockopt::RcvBufForce, &SOCKET_BUFFER_BYTES).is_err() {
         socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
     }
@@ -195,7 +196,7 @@ pub struct Marking {
     pub marks: Marks,
 }
 
-/// An endpoint on `local` that dials once, below a scheduler if it is to mark.
+/// Opens an endpoint on `local` that dials once, below a scheduler if `marking` is given.
 pub fn dialling_endpoint(
     local: SocketAddr,
     marking: Option<Marking>,
@@ -215,8 +216,8 @@ pub fn dialling_endpoint(
     Ok((endpoint, heard))
 }
 
-/// An endpoint on `local`. One that never accepts has no `server`, and dials once: what comes is
-/// for that connection.
+/// Opens an endpoint on `local`. Without `server`, the endpoint never accepts and dials once: all
+/// received datagrams are for that connection.
 pub fn endpoint(local: SocketAddr, server: Option<ServerConfig>) -> io::Result<Endpoint> {
     let socket = bind_socket(local)?;
     Endpoint::new(

@@ -1,16 +1,17 @@
 //! TLS for the southbound: certificates on both sides, always; TLS 1.2 and 1.3; no resumption, no
-//! early data, but for two relays that both ask for it ([`Security::early_data`]).
+//! early data, except between two relays that both ask for it ([`Security::early_data`]).
 //!
-//! A peer is trusted when its certificate chains to our CA file, is in its validity and, where it
-//! has an extended key usage, allows this side. Beyond the chain, a certificate made by `auster
-//! pki` names its owner's [`Role`] and datapath. A certificate marked as a switch is refused where
-//! a controller is expected, and the other way round: a stolen switch key opens no switch.
-//! Certificates of `ovs-pki` have no such mark and pass on the chain alone, as in Open vSwitch.
+//! A peer is trusted when its certificate chains to our CA file, is within its validity period and,
+//! if it has an extended key usage, allows this side. Beyond the chain, a certificate made by
+//! `auster pki` names its owner's [`Role`] and datapath. A certificate marked as a switch is
+//! refused where a controller is expected, and the other way round: a stolen switch key opens no
+//! switch. Certificates of `ovs-pki` have no such mark and pass on the chain alone, as in Open
+//! vSwitch.
 //!
-//! A dialler does not compare the host it dialled with the certificate, like Open vSwitch:
+//! Like Open vSwitch, a dialler does not compare the host it dialled with the certificate:
 //! `ovs-pki` writes the certificate's title there as a DNS name, and addresses of a control network
 //! are seldom in certificates. [`Security::server_name`] asks for the comparison.
-//! [`Security::naming`] asks either side for one of some names in the peer's certificate.
+//! [`Security::naming`] requires, on either side, one of several names in the peer's certificate.
 
 mod client;
 mod files;
@@ -42,7 +43,7 @@ use held::Peers;
 #[derive(Clone, Debug, Default)]
 struct Expected {
     role: Option<Role>,
-    /// Any of these; whatever it is where there are none.
+    /// Names of which the certificate must have one; empty if any name will do.
     names: Arc<[String]>,
 }
 
@@ -72,10 +73,9 @@ impl Security {
         }
     }
 
-    /// Takes other credentials for every handshake that begins from now on, here and in all clones
-    /// of this, listeners and QUIC endpoints that were made with them too. Connections that are up
-    /// stay, but for those of peers that are revoked now. Without credentials before, nothing
-    /// changes.
+    /// Uses other credentials for every handshake that begins from now on, here and in all clones,
+    /// also in listeners and QUIC endpoints made with them. Established connections stay open,
+    /// except those of peers that are revoked now. Without credentials before, nothing changes.
     pub fn replace(&self, credentials: Arc<Credentials>) {
         if let Some(current) = &self.credentials {
             let held = current.credentials.write();
@@ -84,7 +84,7 @@ impl Security {
         }
     }
 
-    /// Has the peer of an established connection judged whenever the credentials change. `None`
+    /// Judges the peer of an established connection whenever the credentials change. Returns `None`
     /// without credentials.
     pub fn hold(&self, chain: Vec<CertificateDer<'static>>, side: PeerSide) -> Option<HeldPeer> {
         let current = self.credentials.as_ref()?;
@@ -99,15 +99,15 @@ impl Security {
         Some(self.credentials.as_ref()?.get())
     }
 
-    /// Refuses a peer whose certificate says that it is something else.
+    /// Refuses a peer whose certificate names another role.
     #[must_use]
     pub fn expecting(mut self, role: Role) -> Security {
         self.expected.role = Some(role);
         self
     }
 
-    /// Refuses a peer whose certificate has none of these DNS names and common names, where there
-    /// are any. Case does not matter.
+    /// Refuses a peer whose certificate has none of these names as a DNS name or common name. An
+    /// empty list refuses no peer. Case does not matter.
     #[must_use]
     pub fn naming(mut self, names: &[String]) -> Security {
         self.expected.names = names.into();
@@ -121,7 +121,8 @@ impl Security {
         self
     }
 
-    /// Lets a relay dial with early data, or take it (see `tunnel`). Nothing else has any.
+    /// Lets a relay dial with early data, or accept it (see `tunnel`). Nothing else uses early
+    /// data.
     #[must_use]
     pub fn early_data(mut self, is_wanted: bool) -> Security {
         self.early_data = is_wanted;
@@ -213,9 +214,9 @@ impl ResolvesClientCert for Current {
     }
 }
 
-/// Whether a handshake failed by a certificate that an operator should hear of: it has expired, is
-/// revoked, comes from a CA that is not ours, as where the wrong one is configured, or is for
-/// another peer. A stranger shows none.
+/// Whether a handshake failed because of a certificate that an operator should know of. It has
+/// expired, is revoked, is for another peer, or was issued by a CA that is not ours, as when the
+/// wrong CA is configured. A stranger shows no certificate.
 pub fn is_distrust(problem: &str) -> bool {
     let words = [
         "certificate expired",

@@ -1,7 +1,7 @@
-//! Connections: two halves of a byte stream and who is at the other end, whatever carries it.
+//! Connections: two halves of a byte stream and the peer's identity, over any transport.
 //!
 //! [`connect`] dials a method, [`Listener`] accepts on one, [`memory`] joins two ends inside the
-//! process for tests. The rest of the house sees a [`Connection`] and not what it is made of.
+//! process for tests. The rest of the code sees a [`Connection`] and not the transport below it.
 
 mod dial;
 mod gate;
@@ -51,7 +51,7 @@ pub struct Connection {
     /// The thread whose reactor has its socket; `None` for the runtime that made it. Keep it as
     /// long as the halves.
     pub place: Option<Place>,
-    /// Has the connection go on when the halves are dropped; `None` where that cannot be.
+    /// Keeps the connection open when the halves are dropped; `None` where that is impossible.
     pub keeper: Option<Keeper>,
 }
 
@@ -141,13 +141,13 @@ pub fn memory(buffer_bytes_max: usize) -> (Connection, Connection) {
     (end(left, "right"), end(right, "left"))
 }
 
-/// Why there is no connection, or no listener. One line, with what to do where that is known.
+/// Why there is no connection, or no listener. One line, with the remedy where it is known.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// This end cannot do it, whoever is at the other.
+    /// A fault at this end, whoever the peer is.
     #[error("{method}: {problem}")]
     Local { method: Method, problem: String },
-    /// The network or the other end.
+    /// A fault of the network or the peer.
     #[error("{method}: {problem}")]
     Peer { method: Method, problem: String },
 }

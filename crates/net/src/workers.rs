@@ -1,6 +1,6 @@
-//! Threads that connections are spread over. A connection stays on the thread it was given to, from
-//! its handshake to its end: what it reads, decides and writes crosses no thread, and a busy one
-//! delays those of its own thread only.
+//! Threads that connections are spread over. A connection stays on one thread from its handshake to
+//! its end: its reads, decisions and writes cross no thread, and a busy connection delays only the
+//! connections of its own thread.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -10,7 +10,7 @@ use std::task::Waker;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, watch};
 
-/// The threads. They end when the last clone and the last [`Place`] are gone.
+/// The threads. They end when the last clone and the last [`Place`] are dropped.
 #[derive(Clone)]
 pub struct Workers {
     pool: Arc<Pool>,
@@ -49,7 +49,7 @@ impl Workers {
                 .spawn(move || {
                     runtime.block_on(async {
                         tokio::select! {
-                            // Nothing is ever sent: an error says that the sender is gone.
+                            // Nothing is ever sent: an error means that the sender was dropped.
                             _ = ended.changed() => {}
                             () = calls.carry_out() => {}
                         }
@@ -90,8 +90,8 @@ impl Pool {
     }
 }
 
-/// Tasks of one thread that are to be woken. To wake them one by one from another thread costs a
-/// system call each; here all of them cost one.
+/// Tasks of one thread that are to be woken. Waking them one by one from another thread costs a
+/// system call each; waking them together costs one.
 #[derive(Default)]
 pub struct Calls {
     waiting: Mutex<Vec<Waker>>,
@@ -99,7 +99,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Has a task woken at the next [`Calls::make`]. True if no other waits for it.
+    /// Adds a task to wake at the next [`Calls::make`]. Returns true if no other task is waiting.
     pub fn add(&self, task: Waker) -> bool {
         let mut waiting = self.waiting();
         waiting.push(task);
@@ -127,7 +127,7 @@ impl Calls {
 }
 
 impl Place {
-    /// The number of its thread.
+    /// The number of the thread.
     pub fn worker(&self) -> usize {
         self.worker
     }
@@ -136,7 +136,7 @@ impl Place {
         &self.pool.threads[self.worker].0
     }
 
-    /// The way to wake several tasks of its thread together.
+    /// The calls that wake several tasks of the thread together.
     pub fn calls(&self) -> &Arc<Calls> {
         &self.pool.threads[self.worker].1
     }

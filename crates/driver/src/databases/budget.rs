@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use net::transport::Network;
 
-/// Shared by all connections.
+/// The memory budget that all connections share.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes_max: usize,
@@ -21,14 +21,14 @@ struct Held {
 }
 
 /// The part of a connection's memory that counts against no network: many small switches may share
-/// one.
+/// a network.
 const FREE_BYTES: usize = 256 << 10;
 
 /// The memory that one connection takes; returned when the charge is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<Budget>,
-    /// `None` where this end has dialled, or by a Unix socket: the operator has chosen it.
+    /// `None` if this end has dialled, or for a Unix socket: the operator has chosen the peer.
     network: Option<Network>,
     bytes: usize,
 }
@@ -56,8 +56,8 @@ impl Budget {
 }
 
 impl Charge {
-    /// Takes `bytes` from now on, in place of what it took before; false, and no change, where that
-    /// is more than there is.
+    /// Charges `bytes` from now on, in place of the previous amount. Returns false, and changes
+    /// nothing, if that is more than the budget has left.
     pub fn set(&mut self, bytes: usize) -> bool {
         let Budget {
             bytes_max,

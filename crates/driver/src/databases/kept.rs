@@ -1,4 +1,4 @@
-//! One database: what it says is published, and what its ports lack is done.
+//! One database: its datapaths are published, and its ports receive the changes that they lack.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ const CONTEST: Duration = Duration::from_secs(5);
 
 const OURS: Owner = Owner::Controller;
 
-/// Serves a connection until it ends, and says why it did.
+/// Serves a connection until it ends. Returns the reason.
 pub(super) async fn serve(shared: &Arc<Shared>, connection: Connection) -> String {
     let (address, certified) = (connection.peer.address.clone(), connection.peer.datapath_id);
     let config = Config {
@@ -89,7 +89,7 @@ pub(super) async fn serve(shared: &Arc<Shared>, connection: Connection) -> Strin
     error.to_string()
 }
 
-/// Takes back the views of a connection however its task ends. Views that stay would lock other
+/// Withdraws the views of a connection however its task ends. Views that stay would lock other
 /// databases out.
 struct ViewsGuard {
     shared: Arc<Shared>,
@@ -116,7 +116,7 @@ struct Kept {
     shared: Arc<Shared>,
     connection: u64,
     address: String,
-    /// The only datapath that the certificate lets it speak for.
+    /// The only datapath that the database's certificate allows, if it names one.
     certified: Option<DatapathId>,
     client: Client,
     monitor: MonitorId,
@@ -135,7 +135,7 @@ impl Kept {
         let mut due = Some(Instant::now());
         let mut rested = Instant::now();
         loop {
-            // Rows are looked at when everything is answered that was asked by the last look.
+            // Rows are looked at when all requests of the last look are answered.
             let at = due.filter(|_| self.in_flight.is_empty());
             let at = at.map(|at| at.max(rested));
             let sooner = |due: Option<Instant>, at: Instant| Some(due.map_or(at, |d| d.min(at)));
@@ -159,7 +159,7 @@ impl Kept {
         }
     }
 
-    /// When the rows are to be looked at because of it.
+    /// Handles `output`. Returns when to look at the rows because of it.
     fn handle(&mut self, output: Output) -> Option<Instant> {
         match output {
             Output::Updated(..) => Some(Instant::now() + SETTLE),
@@ -189,15 +189,15 @@ impl Kept {
         }
         self.failed.insert(work, problem);
         let now = Instant::now();
-        // Of many that fail together the time is doubled once.
+        // When many fail together, the time is doubled once.
         if self.retry_at <= now {
             self.retry_at = now + self.retry;
             self.retry = (self.retry * 2).min(RETRY_MAX);
         }
     }
 
-    /// Publishes what the rows say, and asks for what they lack. When to look again if nothing
-    /// happens.
+    /// Publishes the datapaths in the rows, and requests the changes that the rows lack. Returns
+    /// when to look again if nothing happens.
     fn look(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let wanted = self.wanted.borrow_and_update().clone();
@@ -382,7 +382,7 @@ impl Plan<'_> {
 fn problem(answer: Answer) -> Option<String> {
     Some(match answer {
         Answer::Transacted(Ok(_)) => return None,
-        // Of a condition that has to hold at once.
+        // The error of a condition that has to hold at once.
         Answer::Transacted(Err(TransactError::Failed { error, .. })) if error == "timed out" => {
             "somebody else has changed it meanwhile".to_owned()
         }

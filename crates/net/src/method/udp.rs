@@ -1,5 +1,5 @@
-//! Methods of agents that speak UDP: `udp:HOST:PORT` sends there, `pudp:PORT[:HOST]` waits for what
-//! comes. They are no [`super::Method`]: nothing that asks for a connection could use one.
+//! Methods of agents that speak UDP: `udp:HOST:PORT` sends there, `pudp:PORT[:HOST]` receives.
+//! They are not a [`super::Method`]: nothing that asks for a connection could use one.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl UdpMethod {
         }))
     }
 
-    /// Plain bytes that leave, or may come from outside, this machine.
+    /// Whether plain bytes leave this machine, or may arrive from outside it.
     pub fn is_exposed(&self) -> bool {
         !self.host.is_loopback()
     }
@@ -44,7 +44,7 @@ impl fmt::Display for UdpMethod {
     }
 }
 
-// No protocol is known by UDP here, so no port is.
+// No protocol over UDP is known here, so there is no default port.
 fn active(rest: &str) -> Result<UdpMethod, String> {
     let (host, port) = split_active("udp", rest)?;
     let port = port.ok_or("the port is missing: udp:HOST:PORT")?;

@@ -1,10 +1,9 @@
-//! The socket of the dialling side: one connection's own, of which there may be a thousand in a
-//! process.
+//! The socket of the dialling side. Each connection has its own, and a process may have a thousand.
 //!
-//! It reports whether anything at all has come, which a connection does not say before it is there:
-//! where nothing has, UDP may be blocked on the way. And it takes its datagrams one by one: for
-//! those that the kernel has joined quinn keeps 3 MiB per socket, to hold 32 of them at their
-//! greatest; 32 datagrams take 47 KiB.
+//! The socket reports whether any datagram has arrived, which a connection does not report before
+//! it is established. If none has arrived, UDP may be blocked on the path. The socket receives its
+//! datagrams one by one. For datagrams that the kernel has joined, quinn keeps 3 MiB per socket,
+//! room for 32 of the greatest size; 32 single datagrams take 47 KiB.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -18,7 +17,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 
-/// Whether any datagram has come.
+/// Whether any datagram has arrived.
 #[derive(Clone, Debug, Default)]
 pub struct Heard(Arc<AtomicBool>);
 
@@ -34,7 +33,7 @@ pub(super) struct DiallingSocket {
 }
 
 impl DiallingSocket {
-    /// `wrap` makes quinn's socket of `socket`.
+    /// Creates the socket. `wrap` turns `socket` into quinn's socket.
     pub fn new(
         socket: std::net::UdpSocket,
         heard: Heard,
@@ -42,7 +41,7 @@ impl DiallingSocket {
     ) -> io::Result<Arc<DiallingSocket>> {
         let same = socket.try_clone()?;
         let socket = wrap(socket)?;
-        // quinn has just asked for them. A kernel that has no such option joins nothing.
+        // quinn has just asked for joined datagrams. A kernel without this option joins nothing.
         let _ = setsockopt(&same, sockopt::UdpGroSegment, &false);
         Ok(Arc::new(DiallingSocket { socket, heard }))
     }

@@ -1,8 +1,8 @@
 //! Our own UDP socket below quinn, for connections that are scheduled.
 //!
-//! The stock one sets the type-of-service byte of each datagram to its ECN bits alone, which wipes
-//! out any code point, and it takes a burst of datagrams at a time. This one marks each datagram
-//! and takes one; its send buffer holds few, so that what waits waits above it.
+//! The stock socket sets the type-of-service byte of each datagram to its ECN bits alone, which
+//! wipes out any code point. It also takes a burst of datagrams at a time. Our socket marks each
+//! datagram and takes one at a time. Its send buffer has room for few, so the rest wait above it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,8 @@ use tokio::io::Interest;
 
 use crate::pace::Pace;
 
-/// The kernel doubles it and counts a datagram of 1200 bytes as some 2300: three of them.
+/// Room for three datagrams of 1200 bytes: the kernel doubles this size, and counts each as about
+/// 2300 bytes.
 const SEND_BUFFER_BYTES: usize = 4096;
 
 /// Code points by destination, where one socket has connections of several classes.
@@ -120,8 +121,8 @@ impl MarkingSocket {
         let flags = MsgFlags::empty();
         match sendmsg(self.io.as_raw_fd(), &content, &control, flags, Some(&to)) {
             Err(nix::Error::EAGAIN) => Err(io::ErrorKind::WouldBlock.into()),
-            // As of the stock socket: QUIC takes a datagram that could not be sent for a lost one,
-            // and one too long for a probe of the path.
+            // Like the stock socket: QUIC treats a datagram that could not be sent as lost, and one
+            // that is too long as a probe of the path.
             Err(error) => {
                 tracing::debug!(to = %transmit.destination, %error, "a datagram was not sent");
                 Ok(())

@@ -1,12 +1,12 @@
 //! The congestion control of our QUIC connections: CUBIC that, after a loss, keeps the window which
-//! carries what the path is seen to deliver.
+//! carries the measured delivery rate of the path.
 //!
-//! CUBIC (RFC 9438) takes every loss for a full queue. What loses one packet in a hundred without
-//! being full then gets a window of a few packets, and a channel of small messages, whose every
+//! CUBIC (RFC 9438) treats every loss as a full queue. A path that loses one packet in a hundred
+//! without being full then gets a window of a few packets. A channel of small messages, whose every
 //! message may be a packet, meets a loss in each round trip. TCP Westwood+ (Grieco and Mascolo,
-//! 2004) sets the window after a loss to delivery rate × least round trip: what is in flight while
-//! no queue stands. A path that is full delivers less than is sent, or later, so there the window
-//! does fall. An ECN mark says that a queue stands, and is obeyed as it is.
+//! 2004) sets the window after a loss to delivery rate × least round trip: the bytes in flight
+//! while no queue stands. A full path delivers less than is sent, or later, so there the window
+//! does fall. An ECN mark reports that a queue stands, and is obeyed as it is.
 //!
 //! It counts for two connections, as the one that it replaces for each agent of a switch would:
 //! quinn's controller, and each of the kernel's, counts for one.
@@ -23,26 +23,26 @@ use super::{ACK_DELAY_MAX, ACK_THRESHOLD};
 
 /// RFC 9438, section 5.
 const C: f64 = 0.4;
-/// The part of the window that remains after a loss. It counts for two connections, one of which
-/// falls to 0.7 (RFC 9438, 4.6).
+/// The part of the window that remains after a loss. The controller counts for two connections, one
+/// of which falls to 0.7 (RFC 9438, 4.6).
 const BETA: f64 = 0.85;
 /// Packets per round trip while a Reno of that weight would grow faster:
 /// 3 × 2² × (1 - BETA) / (1 + BETA).
 const ALPHA: f64 = 0.97;
-/// Ten for each connection that it counts for (RFC 9002, section 7.2).
+/// Ten packets for each connection that the controller counts for (RFC 9002, section 7.2).
 const INITIAL_WINDOW_PACKETS: u64 = 20;
 /// The smallest window. A peer that acknowledges every tenth packet starves a smaller one. So does
 /// quinn, which sends only while there is room for a whole packet.
 const WINDOW_PACKETS_MIN: u64 = ACK_THRESHOLD as u64;
 /// The window after an outage (RFC 9002, section 7.6.2).
 const OUTAGE_WINDOW_PACKETS: u64 = 2;
-/// A path that loses up to this part of what is sent is not full for that alone: 1/16.
+/// A path that loses up to this part of the sent bytes, 1/16, is not full for that alone.
 const LOSS_SHARE: u64 = 16;
 /// Delivery rates that are remembered, one for each round trip: the greatest of them counts, so
-/// that a pause of the application is not taken for the path's.
+/// that a pause of the application is not mistaken for a pause of the path.
 const RATES_MAX: usize = 8;
 
-/// Makes such controllers.
+/// Makes controllers of this kind.
 #[derive(Debug, Default)]
 pub struct WestwoodConfig;
 
@@ -96,7 +96,7 @@ impl Delivery {
             (self.since, self.bytes) = (Some(now), 0);
             return;
         };
-        // Acknowledgements come in batches: over less than this their rate is not the path's.
+        // Acknowledgements arrive in batches: over a shorter time, their rate is not the path's.
         let elapsed = now.saturating_duration_since(since);
         if elapsed < self.rtt + 2 * ACK_DELAY_MAX {
             return;
@@ -109,14 +109,15 @@ impl Delivery {
         (self.since, self.bytes) = (Some(now), 0);
     }
 
-    /// The window that carries it while no queue stands; `None` while that is not known.
+    /// The window that carries the delivery rate while no queue stands; `None` while the rate is
+    /// not known.
     fn window(&self, mtu: u64) -> Option<u64> {
         let rate = *self.rates.iter().max()?;
         let within = |time: Duration| {
             (u128::from(rate) * time.as_micros() / 1_000_000).min(u128::from(u64::MAX / 4)) as u64
         };
         let in_flight = within(self.rtt_min);
-        // In flight, too, is what the peer has not yet told of, since it may wait for more.
+        // Packets that the peer has not yet acknowledged are in flight too: it may wait for more.
         let untold = within(ACK_DELAY_MAX).min(u64::from(ACK_THRESHOLD) * mtu);
         Some(in_flight + in_flight / LOSS_SHARE + untold)
     }
@@ -170,7 +171,7 @@ impl Westwood {
         self.window = (window + step).max(growth.reno) as u64;
     }
 
-    /// `is_mark`: ECN marked a packet, and nothing is lost.
+    /// Handles a loss. `is_mark` means that ECN marked a packet, and nothing is lost.
     fn handle_loss(&mut self, now: Instant, sent: Instant, is_mark: bool) {
         if self.event_at.is_some_and(|at| sent <= at) {
             return;
@@ -189,7 +190,8 @@ impl Westwood {
         self.growth = None;
     }
 
-    /// Everything sent for a while is lost: the measurements of the path are no longer true.
+    /// Handles the loss of everything sent for a while: the measurements of the path are no longer
+    /// true.
     fn handle_outage(&mut self) {
         self.threshold = ((self.window as f64 * BETA) as u64).max(self.window_min());
         self.widest = self.window;
@@ -274,7 +276,7 @@ mod tests {
         /// them.
         carries: u64,
         queue: u64,
-        /// One packet of so many is lost, whatever waits; 0 loses none.
+        /// One packet in this many is lost, whatever waits; 0 loses none.
         loses_one_in: u64,
         sent: u64,
     }
@@ -290,7 +292,7 @@ mod tests {
             }
         }
 
-        /// Returns what was delivered of each.
+        /// Returns the bytes delivered of each sender.
         fn round(&mut self, senders: &mut [Westwood], demand: u64) -> Vec<u64> {
             let offers: Vec<u64> = senders.iter().map(|s| s.window.min(demand)).collect();
             let offered: u64 = offers.iter().sum();

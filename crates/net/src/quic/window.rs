@@ -1,4 +1,4 @@
-//! Bounds the bytes that a scheduled QUIC connection has in flight, and those that it holds unsent.
+//! Bounds the bytes that a scheduled QUIC connection has in flight, and its unsent bytes.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ const ACK_LATE_MAX: Duration = Duration::from_millis(25);
 #[derive(Debug)]
 pub struct LineCongestion {
     /// Bytes per second that the path carries for us whatever is lost: the window does not fall
-    /// below what that takes. Measured, 1 % loss at 100 ms costs 714 ms of delay without a floor
-    /// and 52 ms with one.
+    /// below the size that this rate takes. Measured, 1 % loss at 100 ms costs 714 ms of delay
+    /// without a floor and 52 ms with one.
     pub guaranteed_bytes: Option<u64>,
-    /// Sending is held to a rate, so that a wide window fills no queue. Then it also covers what is
-    /// sent while the peer keeps back an acknowledgement, or is late with one: quinn spreads a
-    /// window over a round trip, and a narrow one would hold back what the rate allows.
+    /// Whether sending is limited to a rate, so that a wide window fills no queue. Then the window
+    /// also covers the bytes sent while the peer keeps back an acknowledgement, or is late with
+    /// one: quinn spreads a window over a round trip, and a narrow one would send below the rate.
     pub is_paced: bool,
 }
 
@@ -63,7 +63,7 @@ struct Flight {
 
 impl Flight {
     fn set(&self, bytes: u64, window: u64) {
-        // What only acknowledges is told when it is sent, and not when it has arrived.
+        // Packets that only acknowledge are reported when sent, but not when they have arrived.
         self.bytes.store(bytes.min(window), Ordering::Relaxed);
         self.window.store(window, Ordering::Relaxed);
         self.changed.notify_one();
@@ -90,7 +90,7 @@ impl Controller for LineController {
     ) {
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
         if let Some(rate) = self.guaranteed_bytes {
-            // The path's own time: what waits in its queues would feed the floor that fills them.
+            // The path's own time: time spent in its queues would raise the floor that fills them.
             let late = if self.is_paced {
                 ACK_LATE_MAX
             } else {
@@ -152,8 +152,8 @@ impl Controller for LineController {
     }
 }
 
-/// Keeps what `connection` holds unsent small for as long as it is polled. Does nothing to one
-/// that has another controller.
+/// Keeps the unsent bytes of `connection` few for as long as the future is polled. Does nothing to
+/// a connection that has another controller.
 pub async fn bound_unsent(connection: quinn::Connection) {
     let controller = connection.congestion_state().into_any();
     let Ok(controller) = controller.downcast::<LineController>() else {

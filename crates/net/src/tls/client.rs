@@ -20,7 +20,7 @@ pub struct ClientFiles {
 }
 
 impl ClientFiles {
-    /// Reads all files and checks each, also after a fault in another.
+    /// Reads all files and checks each, even after a fault in another.
     pub fn load(&self, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, CredentialsError> {
         let mut faults = Vec::new();
         let own = self.own.as_ref();

@@ -1,5 +1,5 @@
 //! Key, certificate and CA from PEM files, in the layout of `ovs-pki` and under the flags of Open
-//! vSwitch: `-p KEY -c CERT -C CA`. Each file that will not do is named with what is wrong with it.
+//! vSwitch: `-p KEY -c CERT -C CA`. The error names each unusable file and its fault.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,14 +26,14 @@ pub struct CredentialFiles {
     pub private_key: PathBuf,
     /// Our certificate, then its intermediates.
     pub certificate: PathBuf,
-    /// Whom we trust: one certificate or more.
+    /// The CAs that we trust: one certificate or more.
     pub ca: PathBuf,
     /// The file of revoked certificates: a list by each CA in `ca`, and by each intermediate that
     /// peers show.
     pub crl: Option<PathBuf>,
 }
 
-/// A key and certificate that belong together, and what judges the certificates of peers.
+/// A key and certificate that belong together, and the verifiers of peers' certificates.
 pub struct Credentials {
     pub(super) own: Arc<CertifiedKey>,
     pub(super) clients: Arc<dyn ClientCertVerifier>,
@@ -74,7 +74,7 @@ pub struct Expiry {
 pub enum ExpiryKind {
     Certificate,
     Ca,
-    /// A list past its date still says who is revoked: it stays in use.
+    /// A list past its date still names revoked certificates: it stays in use.
     RevocationList,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for ExpiryKind {
     }
 }
 
-/// Everything that is wrong with the files; at least one fault.
+/// All faults of the files; at least one.
 #[derive(Debug)]
 pub struct CredentialsError {
     pub faults: Vec<FileFault>,
@@ -100,7 +100,7 @@ pub struct FileFault {
     pub path: PathBuf,
     /// The text after the path.
     pub problem: String,
-    /// The file could not be read at all.
+    /// Whether the file could not be read at all.
     pub is_unreadable: bool,
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for CredentialsError {
 impl std::error::Error for CredentialsError {}
 
 impl CredentialFiles {
-    /// Reads all files and checks each, also after a fault in another.
+    /// Reads all files and checks each, even after a fault in another.
     pub fn load(&self) -> Result<Credentials, CredentialsError> {
         let mut faults = Vec::new();
         let own = load_own(&self.private_key, &self.certificate, &mut faults);
@@ -185,7 +185,7 @@ pub(super) fn expiry(
     first(path, kind, certificates.iter().filter_map(not_after).min())
 }
 
-/// The same for the revocation lists of a file.
+/// The first expiry of the revocation lists of a file.
 pub(super) fn crl_expiry(path: &Path, crls: &[CertificateRevocationListDer<'_>]) -> Vec<Expiry> {
     let next_update = |der: &CertificateRevocationListDer<'_>| {
         let (_, crl) = CertificateRevocationList::from_der(der).ok()?;
@@ -205,7 +205,7 @@ fn first(path: &Path, kind: ExpiryKind, at: Option<i64>) -> Vec<Expiry> {
     expiry.into_iter().collect()
 }
 
-/// A key and the certificate that belongs to it, each checked also after a fault in the other.
+/// Loads a key and the certificate that belongs to it. Checks each even after a fault in the other.
 pub(super) fn load_own(
     private_key: &Path,
     certificate: &Path,
@@ -249,7 +249,7 @@ fn verifiers(
     Ok((clients, servers))
 }
 
-/// The authorities of a file, as roots and as they are.
+/// The authorities of a file, as roots and as certificates.
 pub(super) fn load_roots(path: &Path) -> Result<Authorities, FileFault> {
     let authorities = load_certificates(path)?;
     let mut roots = RootCertStore::empty();
@@ -262,7 +262,7 @@ pub(super) fn load_roots(path: &Path) -> Result<Authorities, FileFault> {
     Ok((roots, authorities))
 }
 
-/// Revocation lists, of which each of `authorities` has signed one.
+/// Loads revocation lists. Each of `authorities` must have signed one.
 pub(super) fn load_crls(
     path: &Path,
     ca: &Path,
@@ -343,11 +343,11 @@ fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileFa
     Ok(certificates)
 }
 
-/// The fault of a certificate without a place for extensions, which TLS here does not take.
+/// The fault of a certificate without a place for extensions, which TLS here does not accept.
 pub(super) const OLD_VERSION: &str =
     "it is X.509 of version 1; make it again with version 3, as 'auster pki' does";
 
-/// Peers would refuse it anyway, and say less about it.
+/// Checks a certificate. Peers would refuse a faulty one anyway, with less of an explanation.
 fn check_certificate(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), FileFault> {
     let (_, parsed) = X509Certificate::from_der(certificate)
         .map_err(|error| bad(path, format!("not an X.509 certificate: {error}")))?;

@@ -1,6 +1,6 @@
 //! Connections that are up when the revocation lists change. Each is judged again by the new lists
 //! and ends when its peer's certificate is in one. Nothing else about a certificate ends a
-//! connection: a CA or a certificate that is replaced must cost none.
+//! connection: replacing a CA or a certificate must end none.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -18,7 +18,7 @@ use x509_parser::revocation_list::CertificateRevocationList;
 
 use super::files::Credentials;
 
-/// The end of the connection that the peer is.
+/// The peer's end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerSide {
     /// It dialled us.
@@ -27,8 +27,8 @@ pub enum PeerSide {
     Server,
 }
 
-/// The serial numbers in revocation lists. Few certificates of a list are connected, so that a
-/// chain without any of these numbers needs no further check.
+/// The serial numbers in revocation lists. A chain without any of these numbers needs no further
+/// check, and few peers that are connected have one of them.
 #[derive(Debug, Default)]
 pub(super) struct Serials(BTreeSet<Vec<u8>>);
 
@@ -117,7 +117,7 @@ impl Peers {
         });
         let mut peers = self.lock();
         if peers.len() == peers.capacity() {
-            // So the places of those that are gone are used again, at little cost for each.
+            // This frees the places of ended connections, at little cost for each.
             peers.retain(|peer| peer.strong_count() > 0);
         }
         peers.push(Arc::downgrade(&peer));
@@ -158,7 +158,7 @@ impl HeldPeer {
         self.0.is_revoked.load(Ordering::Acquire)
     }
 
-    /// Waits until its certificate is revoked. One task waits at a time.
+    /// Waits until the peer's certificate is revoked. One task waits at a time.
     pub async fn revoked(&self) {
         poll_fn(|context| self.poll_revoked(context)).await;
     }
@@ -171,7 +171,7 @@ impl HeldPeer {
                 reader => *reader = Some(context.waker().clone()),
             }
         }
-        // It may have been revoked before the waker was there.
+        // The certificate may have been revoked before the waker was set.
         match self.is_revoked() {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -189,7 +189,7 @@ impl HeldPeer {
 pub struct Revoked;
 
 impl Revoked {
-    /// Whether a connection has ended by it.
+    /// Whether a connection has ended with this error.
     pub fn is_in(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Revoked>())
     }

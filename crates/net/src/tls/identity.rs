@@ -38,8 +38,8 @@ pub struct CertificateIdentity {
 }
 
 impl CertificateIdentity {
-    /// Reads the marks. A mark that says nothing clear (an unknown role, two roles, a datapath id
-    /// that is none) is an error: such a certificate must not pass as an unmarked one.
+    /// Reads the marks. An unclear mark (an unknown role, two roles, an invalid datapath id) is an
+    /// error: such a certificate must not pass as an unmarked one.
     pub fn of(certificate: &[u8]) -> Result<CertificateIdentity, &'static str> {
         let (_, certificate) =
             X509Certificate::from_der(certificate).map_err(|_| "not an X.509 certificate")?;
@@ -75,7 +75,7 @@ impl CertificateIdentity {
         Ok(identity)
     }
 
-    /// Whether its owner may stand where `expected` is expected.
+    /// Whether the certificate's owner may be a peer where `expected` is expected.
     pub fn may_be(&self, expected: Option<Role>) -> bool {
         match (self.role, expected) {
             (Some(role), Some(expected)) => role == expected,
@@ -87,8 +87,8 @@ impl CertificateIdentity {
 /// The longest text of a certificate in a line of the log.
 const SHOWN_LEN_MAX: usize = 200;
 
-/// The names of the owner in a certificate: its DNS names and its common names. They are cut where
-/// they are long, and are safe in a line of the log.
+/// The names of the owner in a certificate: its DNS names and its common names. Long names are cut,
+/// and all are safe in a line of the log.
 pub(super) fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let alternative = certificate.subject_alternative_name().ok().flatten();
     let alternative = alternative.map(|names| &names.value.general_names);
@@ -121,13 +121,13 @@ pub(super) fn describe(certificate: &[u8]) -> String {
     format!("'{subject}', serial {serial}, names '{names}'")
 }
 
-/// A stranger's words, short and on one line.
+/// A stranger's text, short and on one line.
 fn shown(text: &str) -> String {
     let plain = |c: char| if c.is_control() { '?' } else { c };
     text.chars().map(plain).take(SHOWN_LEN_MAX).collect()
 }
 
-/// The roles that a certificate names, as they stand there, also those that are none of ours.
+/// The roles that a certificate names, unchanged, including roles that are not ours.
 pub fn role_marks(certificate: &[u8]) -> Result<Vec<String>, &'static str> {
     let (_, certificate) =
         X509Certificate::from_der(certificate).map_err(|_| "not an X.509 certificate")?;

@@ -1,6 +1,6 @@
-//! TLS of a server whose clients need no certificate: those that show one must be in order, and
-//! who they are is for the caller to judge. No resumption: what a client was trusted for ends with
-//! its connection.
+//! TLS of a server whose clients need no certificate. A certificate that a client shows must be
+//! valid, and the caller judges whose it is. No resumption: trust in a client ends with its
+//! connection.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub struct ServerFiles {
     pub private_key: PathBuf,
     /// Our certificate, then its intermediates.
     pub certificate: PathBuf,
-    /// The CAs that clients' certificates must chain to; without it clients are asked for none.
+    /// The CAs that clients' certificates must chain to; if `None`, clients are asked for none.
     pub ca: Option<PathBuf>,
     /// A list of revoked certificates by each CA in `ca`.
     pub crl: Option<PathBuf>,
@@ -31,7 +31,7 @@ struct Loaded {
     /// `None` where clients are asked for no certificate.
     clients: Option<Arc<dyn ClientCertVerifier>>,
     expiries: Vec<Expiry>,
-    /// Counts the reloads.
+    /// The number of reloads.
     generation: u64,
 }
 
@@ -67,8 +67,8 @@ impl ServerSecurity {
         (loaded.config.clone(), loaded.generation)
     }
 
-    /// Whether a client who has shown `chain` in a handshake of `generation` would pass one now:
-    /// its connection may have outlived what it was trusted for.
+    /// Judges whether a client that has shown `chain` in a handshake of `generation` would pass one
+    /// now: the connection may have outlived the trust in its client.
     pub fn judge(&self, chain: &[CertificateDer<'_>], generation: u64) -> Result<(), String> {
         let clients = {
             let loaded = self.0.read().unwrap_or_else(PoisonError::into_inner);

@@ -16,14 +16,14 @@ use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 use super::identity::{self, CertificateIdentity};
 use super::{Current, Expected};
 
-/// A certificate that chains to our CA and is not the one that we expect, or that the library has
-/// no words for.
+/// A certificate that chains to our CA but is not the one that we expect, or whose fault the
+/// library does not describe.
 #[derive(thiserror::Error)]
 #[error("{0}")]
 struct WrongIdentity(String);
 
 impl fmt::Debug for WrongIdentity {
-    /// Where QUIC's errors have room for a reason, this is all that they take.
+    /// Writes the text alone: where QUIC's errors have room for a reason, this is all they take.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -72,7 +72,7 @@ fn quoted(names: &[String], between: &str) -> String {
     }
 }
 
-/// The same error, in words where the library has none for it.
+/// Returns the error, with a text of ours if the library has none for it.
 fn in_words(error: Error, certificate: &CertificateDer<'_>) -> Error {
     let is_old = || {
         let parsed = X509Certificate::from_der(certificate);
@@ -87,7 +87,7 @@ fn in_words(error: Error, certificate: &CertificateDer<'_>) -> Error {
     }
 }
 
-/// The line of the log. The line with the peer's address is its caller's.
+/// The line of the log. The caller logs a line with the peer's address.
 fn refusal(certificate: &CertificateDer<'_>, error: &Error) -> String {
     let why = match error {
         Error::InvalidCertificate(CertificateError::Other(other)) => other.0.to_string(),
@@ -143,7 +143,7 @@ impl ServerVerifier {
             matches!(error, NotValidForName | NotValidForNameContext { .. })
         };
         let verified = match chain {
-            // The comparison is the last check, behind the chain, its validity and revocation.
+            // The comparison is the last check, after the chain, its validity and revocation.
             Err(error) if self.name.is_none() && is_of_the_name(&error) => {
                 ServerCertVerified::assertion()
             }
@@ -203,7 +203,8 @@ impl ServerCertVerifier for ServerVerifier {
     }
 }
 
-/// Judges who dialled us, by the credentials in use; a client without a certificate is refused.
+/// Judges the client that dialled us, by the credentials in use. A client without a certificate is
+/// refused.
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
     current: Arc<Current>,
@@ -217,8 +218,8 @@ impl ClientVerifier {
 }
 
 impl ClientCertVerifier for ClientVerifier {
-    /// None: the names of our CAs may change while a listener runs, and a client with one
-    /// certificate shows that one anyway.
+    /// Returns no names: the names of our CAs may change while a listener runs, and a client with
+    /// one certificate shows that one anyway.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -193,7 +193,7 @@ fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// The reason of a handshake that failed.
+/// The reason of a failed handshake.
 pub(super) fn tls_refusal(error: &io::Error) -> Refusal {
     match tls_error(error) {
         Some(rustls::Error::InvalidCertificate(_)) => Refusal::Certificate,
@@ -201,7 +201,7 @@ pub(super) fn tls_refusal(error: &io::Error) -> Refusal {
     }
 }
 
-/// The text of `rustls` alone, without that of the `io::Error` around it.
+/// The text of `rustls` alone, without the text of the `io::Error` around it.
 pub(super) fn tls_problem(error: &io::Error) -> String {
     match tls_error(error) {
         Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other))) => {
@@ -245,7 +245,7 @@ async fn dial_quic(
                     Err(error) => error.to_string(),
                 }
             }
-            // The connection's own idle timeout comes first where this machine stalls meanwhile.
+            // The connection's own idle timeout fires first if this machine stalls meanwhile.
             Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => quic::refusal(&error).1,
             Ok(Err(_)) | Err(_) => format!(
                 "no QUIC handshake within {} s; does the peer speak QUIC there?",

@@ -1,4 +1,5 @@
-//! How many connections a listener holds, in all and from one address, and who was refused why.
+//! The number of connections that a listener may have, in all and from one address, and the
+//! refusals by reason.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -38,13 +39,13 @@ pub enum Refusal {
     Source,
     /// The handshake failed: version, no certificate, or not TLS at all.
     Handshake,
-    /// The peer's certificate is not one that is taken here.
+    /// The peer's certificate is not accepted here.
     Certificate,
     /// The handshake was not done in time, or had not begun after [`super::FIRST_FLIGHT_TIMEOUT`].
     Timeout,
-    /// Too many of its network had not finished their handshakes, and this one was the oldest.
+    /// Too many connections of its network had unfinished handshakes, and this one was the oldest.
     Crowded,
-    /// The system gave no socket: out of file descriptors, mostly.
+    /// The system gave no socket, mostly for lack of file descriptors.
     System,
 }
 
@@ -117,7 +118,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The network that the connection comes from; `None` by a Unix socket.
+    /// The network that the connection comes from; `None` for a Unix socket.
     pub fn network(&self) -> Option<Network> {
         self.network
     }

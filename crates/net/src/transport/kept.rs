@@ -1,5 +1,5 @@
-//! Connections that go on without this process: their sockets are taken out of them when they end
-//! here, and the peers see no end.
+//! Connections that stay open without this process: their sockets are taken out of them when they
+//! end here, and the peers see no end.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -26,12 +26,12 @@ enum Wish {
 }
 
 impl Keeper {
-    /// The connection is not to end with its halves.
+    /// Keeps the connection open when its halves are dropped.
     pub fn keep(&self) {
         *self.lock() = Wish::Keep;
     }
 
-    /// The socket, once both halves are dropped.
+    /// Takes the socket, once both halves are dropped.
     pub fn take(&self) -> Option<TcpStream> {
         match std::mem::take(&mut *self.lock()) {
             Wish::Kept(socket) => Some(socket.into()),
@@ -53,7 +53,7 @@ impl Keeper {
 
 /// The write half of a connection with a [`Keeper`].
 pub(super) struct KeptHalf {
-    /// There until it is dropped.
+    /// The half, present until this value is dropped.
     half: Option<OwnedWriteHalf>,
     keeper: Keeper,
 }
@@ -78,7 +78,7 @@ impl Drop for KeptHalf {
             && let Ok(socket) = half.as_ref().as_fd().try_clone_to_owned()
         {
             *wish = Wish::Kept(socket);
-            // Dropped, it would shut its direction down.
+            // Dropping the half would shut its direction down.
             half.forget();
         }
     }
@@ -114,7 +114,7 @@ impl AsyncWrite for KeptHalf {
     }
 }
 
-/// Whether a connection at the local address `local` has come by the listener at `listener`.
+/// Whether a connection at the local address `local` was accepted by the listener at `listener`.
 pub(super) fn came_by(listener: SocketAddr, local: SocketAddr) -> bool {
     let (at, ip) = (listener.ip(), local.ip());
     let is_any = at.is_unspecified() && at.is_ipv4() == ip.is_ipv4();

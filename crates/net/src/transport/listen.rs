@@ -36,13 +36,13 @@ pub struct Listener {
     task: JoinHandle<()>,
     /// A Unix socket's file, removed with the listener.
     file: Option<PathBuf>,
-    /// The address of a listener of plain TCP, and what it does with a connection.
+    /// The address of a listener of plain TCP, and the state that its connections need.
     plain: Option<(SocketAddr, Door)>,
 }
 
 /// Established connections that wait for [`Listener::accept`].
 const ACCEPTED_MAX: usize = 64;
-/// Connections that have said nothing yet, and as many that wait for the turn of their handshake.
+/// Connections that have sent nothing yet, and as many that wait for the turn of their handshake.
 const WAITING_MAX: usize = 4096;
 /// The greatest number of waiting QUIC handshakes. It is below quinn's own bound (`max_incoming`),
 /// beyond which quinn refuses any network.
@@ -51,7 +51,7 @@ const QUIC_WAITING_MAX: usize = 896;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Listener {
-    /// Listens on `method`, which is passive. Connections live on the caller's runtime.
+    /// Listens on `method`, which is passive. Connections run on the caller's runtime.
     pub async fn bind(
         method: &Method,
         security: &Security,
@@ -71,7 +71,7 @@ impl Listener {
         Listener::bind_with(None, line, method, security, limits).await
     }
 
-    /// Binds like [`Listener::bind`], but each connection lives on one of `workers`, from its
+    /// Binds like [`Listener::bind`], but each connection runs on one of `workers`, from its
     /// handshake on.
     pub async fn bind_over(
         workers: Option<&Workers>,
@@ -161,15 +161,15 @@ impl Listener {
         })
     }
 
-    /// Whether a connection of another process has come to the address of this listener, and is of
-    /// plain TCP here, too.
+    /// Whether a connection of another process was made to the address of this listener, and the
+    /// listener is for plain TCP.
     pub fn has_accepted(&self, stream: &std::net::TcpStream) -> bool {
         let plain = self.plain.as_ref().zip(stream.local_addr().ok());
         plain.is_some_and(|((at, _), local)| kept::came_by(*at, local))
     }
 
-    /// Takes over such a connection as if it had come just now. `None` if it is broken, or the
-    /// listener has as many as it may have: then it is closed.
+    /// Takes over such a connection as if it had just arrived. Returns `None` if the connection is
+    /// broken, or the listener is at its limits: then the connection is closed.
     pub fn adopt(&self, stream: std::net::TcpStream) -> Option<Connection> {
         let (_, door) = self.plain.as_ref()?;
         let peer = stream.peer_addr().ok()?;
@@ -189,7 +189,7 @@ impl Listener {
         })
     }
 
-    /// The method with the port that was given out.
+    /// The method with the assigned port.
     pub fn local(&self) -> &Method {
         &self.local
     }
@@ -369,7 +369,7 @@ impl Door {
             };
             let address = incoming.remote_address();
             let network = Network::of(address.ip());
-            // Under load an address must prove that it is its own before it costs us a handshake.
+            // Under load, a peer must prove that it owns its address before we do a handshake.
             let is_busy = self.turns.is_busy(network);
             if is_busy && !incoming.remote_address_validated() && incoming.may_retry() {
                 let _ = incoming.retry();
@@ -387,7 +387,7 @@ impl Door {
                 let _turn = match asked.turn(HANDSHAKE_TIMEOUT).await {
                     Ok(turn) => turn,
                     Err(why) => {
-                        // Who dials sends it again, and may have better luck.
+                        // The dialling side sends its packet again, and may then get a turn.
                         incoming.ignore();
                         let (reason, problem) = no_turn(why);
                         return door.refuse(reason, address, &problem);
@@ -448,7 +448,7 @@ fn no_turn(why: NoTurn) -> (Refusal, String) {
     }
 }
 
-/// `stream` with its events on the thread of `place`.
+/// Moves the events of `stream` to the thread of `place`.
 fn tcp_to(place: &Place, stream: TcpStream) -> io::Result<TcpStream> {
     let stream = stream.into_std()?;
     let _entered = place.runtime().enter();
@@ -467,8 +467,8 @@ const UNIX_MODE: Mode = Mode::from_bits_truncate(0o600);
 /// Connections that wait to be accepted.
 const UNIX_BACKLOG: i32 = 1024;
 
-/// Binds a Unix socket of mode 0600, whatever the umask; a file that nobody listens on any more is
-/// replaced.
+/// Binds a Unix socket of mode 0600, whatever the umask. Replaces a socket file that no process
+/// listens on any more.
 ///
 /// # Errors
 /// The errors of `bind`. A file that is no socket, or a socket in use, stays as it is.
@@ -479,7 +479,7 @@ pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
         std::fs::remove_file(path)?;
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // Linux makes the file with the mode that the socket has then, so it never has another.
+    // Linux makes the file with the socket's mode at that time, so it never has another mode.
     nix::sys::stat::fchmod(&socket, UNIX_MODE)?;
     socket.bind(&SockAddr::unix(path)?)?;
     socket.listen(UNIX_BACKLOG)?;

@@ -19,18 +19,19 @@ use crate::passed;
 /// that messages wait where they are scheduled: measured, scheduling above default buffers gave
 /// 93 ms of delay to the high class and above bounded ones 2.8 ms.
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
-/// The same where messages are scheduled: an urgent one waits for as much.
+/// The same bound where messages are scheduled: an urgent message waits for as many bytes.
 const LINE_UNSENT_BYTES_MAX: u32 = 4 << 10;
-/// Half of what the kernel may hold unread for one connection: it doubles the figure. A reply waits
-/// behind these bytes; with the buffers that Linux grows by itself, behind six MiB of packet-ins
-/// from each switch. Over 100 ms of round trip this passes 2.5 MB/s at least.
+/// Half of the bytes that the kernel may hold unread for one connection: it doubles the figure. A
+/// reply waits behind these bytes; with the buffers that Linux grows by itself, it would wait
+/// behind six MiB of packet-ins from each switch. Over a round trip of 100 ms this carries at least
+/// 2.5 MB/s.
 const UNREAD_BYTES_MAX: usize = 256 << 10;
-/// Sent bytes that nobody acknowledges for this long end the connection.
+/// Sent bytes that are not acknowledged for this long end the connection.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEP_ALIVE_PROBES: u32 = 3;
-/// A Unix socket has no such mark; its send buffer is the bound.
+/// The bound of a Unix socket: it has no mark for unsent bytes, so its send buffer limits them.
 const UNIX_SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Switches that reconnect all at once; the system caps it at net.core.somaxconn.
 const LISTEN_QUEUE_MAX: i32 = 4096;
@@ -72,8 +73,8 @@ pub struct LineSocket {
 
 /// A TCP connection that takes a write only while little is unsent.
 ///
-/// A socket's buffer takes whatever its last segment has room for, whatever the mark says; so each
-/// write first asks whether the socket is writable, which is what the mark is about.
+/// A socket's buffer takes as many bytes as its last segment has room for, whatever the mark is.
+/// Each write therefore first asks whether the socket is writable, which the mark decides.
 #[derive(Debug)]
 pub(super) struct BoundedTcp(pub TcpStream);
 
@@ -118,7 +119,7 @@ impl AsyncWrite for BoundedTcp {
     }
 }
 
-/// Less than the mark is unsent, or the connection is broken, which the write will report.
+/// Whether less than the mark is unsent, or the connection is broken, which the write will report.
 fn is_writable(stream: &TcpStream) -> io::Result<bool> {
     let mut asked = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
     Ok(poll(&mut asked, PollTimeout::ZERO)? > 0)
@@ -154,7 +155,7 @@ pub(super) fn listen_tcp(address: SocketAddr) -> io::Result<tokio::net::TcpListe
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;
-    // What is accepted has it from the listener: later the window is agreed already.
+    // Accepted connections inherit it from the listener: later the window is agreed already.
     socket.set_recv_buffer_size(UNREAD_BYTES_MAX)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;

@@ -1,4 +1,4 @@
-//! From a stream of each kind to a [`Connection`].
+//! Makes a [`Connection`] from each kind of stream.
 
 use std::future::Future;
 use std::io;
@@ -28,7 +28,7 @@ pub(super) fn tcp(stream: TcpStream, peer: PeerIdentity, ticket: Option<Ticket>)
     }
 }
 
-/// Makes a connection like [`tcp`], of a peer that has come to a listener.
+/// Makes a connection like [`tcp`], for a peer that has connected to a listener.
 pub(super) fn accepted(
     stream: TcpStream,
     peer: PeerIdentity,
@@ -152,7 +152,7 @@ fn judged(
     }
 }
 
-/// Half of the one stream of a QUIC connection. The connection ends when both halves are gone.
+/// Half of the one stream of a QUIC connection. The connection ends when both halves are dropped.
 struct QuicReader {
     receive: RecvStream,
     _connection: quinn::Connection,
@@ -187,8 +187,8 @@ impl AsyncWrite for QuicWriter {
         Poll::Ready(Ok(()))
     }
 
-    /// Ready when the peer has acknowledged everything: the connection is discarded with what it
-    /// still holds when its last half is dropped.
+    /// Ready when the peer has acknowledged everything: dropping the last half discards the
+    /// connection and the bytes that it still holds.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let delivered = this.delivered.get_or_insert_with(|| {

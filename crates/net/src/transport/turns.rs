@@ -6,7 +6,7 @@
 //! ([`Turns::ask`]), since from then on it costs processor time.
 //!
 //! In either stage a network has at most its share, and at most as much as is left for all others,
-//! so each greedy network leaves half of what it finds. Loopback may bring a whole network of
+//! so each greedy network leaves half of the free places. Loopback may bring a whole network of
 //! switches through a relay or a lab: it has no share and may take fifteen times what is left.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Handshakes under way of one network, where turns are given to more than four times as many.
+/// Handshakes of one network under way, unless a quarter of all turns is less than this.
 const NETWORK_TURNS_MAX: usize = 32;
 /// Connections of one network that have sent nothing yet.
 const NETWORK_SILENT_MAX: usize = 128;
@@ -51,7 +51,7 @@ impl Network {
         }
     }
 
-    /// Whether it may have one more than `count` where `share` is its share and `left` is left.
+    /// Whether the network may have one more than `count`, given its `share` and the places `left`.
     fn has_room(self, count: usize, share: usize, left: usize) -> bool {
         match self.is_loopback {
             true if count > 0 => left > 1 && count < left.saturating_mul(LOOPBACK_FACTOR),
@@ -61,8 +61,8 @@ impl Network {
     }
 }
 
-/// The source that a connection counts against: an IPv4 address, or a /64 of IPv6, which one host
-/// has.
+/// The source that a connection counts against: an IPv4 address, or a /64 of IPv6, since one host
+/// has a whole /64.
 pub(super) fn source_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(_) => Network::of(address).prefix,
@@ -70,16 +70,16 @@ pub(super) fn source_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Given up for another connection of the same network.
+/// Why a connection was given no turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTurn {
-    /// Too many of that network waited, and this one for the longest.
+    /// Too many connections of its network waited, and this one had waited longest.
     Crowded,
-    /// No turn came in time.
+    /// No turn was given in time.
     TooLate,
 }
 
-/// Shares of one listener.
+/// The turns of one listener's handshakes.
 #[derive(Debug)]
 pub struct Turns {
     turns_max: usize,
@@ -94,7 +94,7 @@ struct State {
     waiting: usize,
     under_way: usize,
     next_id: u64,
-    /// Whose turn it was last: the next network in order is asked first.
+    /// The network that had the last turn: the next network in order is asked first.
     last: Option<Network>,
 }
 
@@ -119,7 +119,7 @@ pub struct Turn {
     network: Network,
 }
 
-/// Waits for its turn.
+/// A handshake that waits for its turn.
 #[derive(Debug)]
 pub struct Asked(oneshot::Receiver<Turn>);
 
@@ -143,7 +143,8 @@ pub struct Silent {
 }
 
 impl Turns {
-    /// Allows `turns_max` handshakes at a time; `waiting_max` more may be silent, and as many wait.
+    /// Allows `turns_max` handshakes at a time; `waiting_max` more connections may be silent, and
+    /// as many may wait.
     pub fn new(turns_max: usize, waiting_max: usize) -> Arc<Turns> {
         Arc::new(Turns {
             turns_max,
@@ -152,8 +153,8 @@ impl Turns {
         })
     }
 
-    /// Takes a connection that has said nothing. The oldest such one of its network is given up for
-    /// it where there is no room, or this one if there is none.
+    /// Takes a connection that has sent nothing. If there is no room, gives up the oldest silent
+    /// connection of its network, or this one if there is no other.
     pub fn hear(self: &Arc<Turns>, network: Network) -> Silent {
         let mut state = self.lock();
         let id = state.next_id;
@@ -201,7 +202,7 @@ impl Turns {
         NETWORK_TURNS_MAX.min((self.turns_max / 4).max(1))
     }
 
-    /// Gives the turns that are free to those who wait for them.
+    /// Gives the free turns to the handshakes that wait for them.
     fn give(self: &Arc<Turns>) {
         loop {
             let Some((network, sender)) = self.lock().next(self) else {
@@ -211,7 +212,7 @@ impl Turns {
                 turns: self.clone(),
                 network,
             };
-            // Who has gone meanwhile gives it back at once.
+            // If the connection has ended meanwhile, this gives its turn back at once.
             let _ = sender.send(turn);
         }
     }
@@ -246,7 +247,7 @@ impl State {
         oldest
     }
 
-    /// Counts a turn of the first network, in turns, that has somebody waiting and room.
+    /// Counts a turn of the next network, in rotation, that has a handshake waiting and room.
     fn next(&mut self, turns: &Turns) -> Option<(Network, oneshot::Sender<Turn>)> {
         while self.waiting > 0 {
             let network = self.next_network(turns)?;
@@ -254,7 +255,7 @@ impl State {
             let pending = self.networks.get_mut(&network)?;
             while let Some(sender) = pending.waiting.pop_front() {
                 self.waiting -= 1;
-                // Others have gone, or their time is over.
+                // The other connections have ended, or their time is over.
                 if !sender.is_closed() {
                     pending.under_way += 1;
                     self.under_way += 1;
