@@ -8,14 +8,14 @@ pub fn unix_seconds() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Nanoseconds since 1970, as packets are stamped with.
+/// Nanoseconds since 1970, the time with which packets are stamped.
 pub fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_nanos() as u64
 }
 
-/// The day (UTC) of a time since 1970, as `2026-11-22`. The calendar is counted from March, so that
-/// the leap day is a year's last.
+/// The day (UTC) of a time since 1970, as `2026-11-22`. Years are counted from March, so that the
+/// leap day is the last day of a year.
 pub fn day(unix_s: u64) -> String {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     // Days since 0000-03-01.

@@ -1,11 +1,11 @@
-//! How a command ends when it does not end well: one line that says what to do, and an exit code.
+//! The failure of a command: one line that says what to do, and an exit code.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
 use crate::output::note;
 
-/// Shown under `--help`. The numbers are relied on by scripts: add, never renumber.
+/// Shown under `--help`. Scripts rely on the numbers: add, never renumber.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  done
@@ -31,12 +31,12 @@ impl Failure {
         }
     }
 
-    /// The same without a line, where nobody would miss it.
+    /// A negative failure without a line, where nobody would miss the line.
     pub fn silent() -> Failure {
         Failure::negative("")
     }
 
-    /// Flags, configuration or scenario that say nothing we can do.
+    /// Flags, a configuration or a scenario that cannot be carried out.
     pub fn usage(message: impl Display) -> Failure {
         Failure {
             code: 2,
@@ -68,7 +68,8 @@ impl Failure {
         }
     }
 
-    /// Several, at least one, that were found together: a line each, with the code of the first.
+    /// Combines failures that were found together, at least one: a line each, with the code of the
+    /// first.
     pub fn all(failures: Vec<Failure>) -> Failure {
         let lines: Vec<&str> = failures.iter().map(Failure::message).collect();
         Failure {
@@ -77,17 +78,17 @@ impl Failure {
         }
     }
 
-    /// Whether the operator's words are wrong, rather than the machine or a file.
+    /// Whether the operator's input is wrong, rather than the machine or a file.
     pub fn is_usage(&self) -> bool {
         self.code == 2
     }
 
-    /// The line, for what goes on after it.
+    /// The line, for a caller that continues after the failure.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Prints the line and gives the code to end with.
+    /// Prints the line and returns the exit code.
     pub fn report(self) -> ExitCode {
         if !self.message.is_empty() {
             note!("auster: {}", self.message);
@@ -96,7 +97,7 @@ impl Failure {
     }
 }
 
-/// The text after a file's path in a message. An error of the system comes with advice.
+/// The text after a file's path in a message. A system error includes advice.
 pub trait FileProblem {
     fn say(self) -> String;
 }

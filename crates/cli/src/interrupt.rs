@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM as something to ask for and to wait for, in programs with a runtime.
+//! Ctrl-C and SIGTERM for programs with a runtime, which can check for them and wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +65,7 @@ impl Interrupt {
         self.is_set.load(Ordering::Relaxed)
     }
 
-    /// Returns when one has come; at once when it came before.
+    /// Waits for the first signal; returns at once if it has already arrived.
     pub async fn wait(&self) {
         // The sender lives as long as the process.
         let _ = self.set.clone().wait_for(|is_set| *is_set).await;

@@ -1,4 +1,4 @@
-//! Code that the commands of both programs share: how they end ([`failure`]), their output
+//! Code that the commands of both programs share: their failures ([`failure`]), their output
 //! ([`output`], [`progress`], [`table`]), their log, signals, help pages, and other programs.
 
 // The pages are read beside the source: links may lead to private items.

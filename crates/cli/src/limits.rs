@@ -1,9 +1,9 @@
-//! Limits the number of lines of one kind: peers cause most of them, and could fill a disk.
+//! Limits the number of lines of one kind: peers cause most lines, and could fill a disk.
 //!
 //! A kind is an event of `auster run`, or a place in the code that logs. Each kind has its own
-//! budget, so a noisy kind hides no other. Within a kind each peer that is named has one too, so a
-//! noisy switch hides no other. Lines beyond the budgets are counted and the counts are reported,
-//! at first a second later and then ever less often. A peer that does its worst for a day writes
+//! budget, so a noisy kind hides no other. Within a kind, each named peer has its own budget too,
+//! so a noisy switch hides no other. Lines beyond the budgets are counted. The counts are reported,
+//! at first a second later and then ever less often. A peer that does its worst for a day causes
 //! some 100 KB of a kind.
 
 use std::collections::BTreeMap;
@@ -21,24 +21,24 @@ use crate::output;
 
 /// A network of a thousand switches may come up at once.
 pub const LINES_BURST: u32 = 1000;
-/// Lines of a kind by all peers that are named, on average: some 10 MB a day.
+/// Lines of a kind by all named peers together, on average: some 10 MB a day.
 pub const LINES_PER_S: u32 = 1;
-/// One peer's lines of a kind at once.
+/// Lines of a kind that one peer may cause at once.
 pub const PEER_LINES_BURST: u32 = 100;
-/// Then it has one line in this time, as has a kind whose lines name no peer.
+/// After that, a peer has one line in this time. So does a kind whose lines name no peer.
 pub const LINE_EVERY: Duration = Duration::from_secs(120);
-/// From the first line that is left out to the line that says so.
+/// Time from the first line that is left out to the line that reports it.
 pub const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// While lines are left out again and again, the time doubles until it is this.
+/// While lines are left out again and again, that time doubles up to this value.
 pub const REPORT_EVERY_MAX: Duration = Duration::from_secs(600);
-/// Peers with a budget of their own. Others share one of each kind.
+/// Maximum number of peers with a budget of their own. Other peers share one for each kind.
 pub const PEERS_MAX: usize = 4096;
-/// The longest pause between two searches for peers that need their budgets no more.
+/// The minimum time between two searches for peers that no longer need their budgets.
 const SEARCH_EVERY: Duration = Duration::from_secs(60);
 
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// Lines that were left out, since the start.
+/// The number of lines that were left out since the start.
 pub fn left_out() -> u64 {
     LEFT_OUT.load(Ordering::Relaxed)
 }
@@ -48,8 +48,8 @@ pub fn left_out() -> u64 {
 struct Slow(Budget);
 
 impl Slow {
-    /// A bucket that gains a token a second, of which a line costs as many as there are seconds
-    /// from one to the next.
+    /// The cost of a line in a bucket that gains a token a second: the seconds from one line to the
+    /// next.
     const COST: u32 = LINE_EVERY.as_secs() as u32;
 
     fn new(now: Instant, burst: u32) -> Slow {
@@ -60,7 +60,7 @@ impl Slow {
         self.0.take_many(now, Slow::COST)
     }
 
-    /// Whether nothing is known of it that a new one would not know.
+    /// Whether this budget is in the same state as a new one.
     fn is_full(&mut self, now: Instant, burst: u32) -> bool {
         self.0.has(now, burst * Slow::COST)
     }
@@ -71,7 +71,7 @@ impl Slow {
 struct Line {
     /// For lines that name a peer.
     of_peers: Budget,
-    /// For lines that name none.
+    /// For lines that name no peer.
     nameless: Slow,
     left_out: u64,
     /// The time at which the dropped lines are reported.
@@ -119,7 +119,7 @@ impl Line {
 #[derive(Debug)]
 pub struct Lines<K> {
     kinds: BTreeMap<K, Line>,
-    /// The budgets of peers; the empty name stands for those that have none.
+    /// The budgets of peers; the empty name stands for peers without one.
     peers: BTreeMap<(K, String), Slow>,
     searched_at: Option<Instant>,
 }
@@ -135,8 +135,8 @@ impl<K> Default for Lines<K> {
 }
 
 impl<K: Ord + Clone> Lines<K> {
-    /// Whether one more line of `kind` is written; else it is counted. `peer` is who has caused it,
-    /// if somebody is named.
+    /// Whether one more line of `kind` is written; otherwise the line is counted. `peer` is the
+    /// peer that caused it, if the line names one.
     pub fn take(&mut self, now: Instant, kind: &K, peer: Option<&str>) -> bool {
         let has_peers_line = match peer {
             Some(peer) => self.of_peer(now, kind, peer).take(now),
@@ -154,7 +154,7 @@ impl<K: Ord + Clone> Lines<K> {
         is_written
     }
 
-    /// `count` more of `kind` have come that nobody will be asked to write.
+    /// Counts `count` more lines of `kind` that are left out without a call of [`Lines::take`].
     pub fn leave_out(&mut self, now: Instant, kind: &K, count: u64) {
         self.of(now, kind).leave_out(now, count);
     }
@@ -202,7 +202,7 @@ impl<K: Ord + Clone> Lines<K> {
     }
 }
 
-/// The same for the log: each place that logs an error, a warning or an information has its own
+/// The limits of the log: each place that logs an error, a warning or information has its own
 /// budget. The levels `debug` and `trace` have no limit.
 #[derive(Clone)]
 pub struct LogLimits {

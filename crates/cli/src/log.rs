@@ -28,7 +28,7 @@ pub struct Args {
     )]
     log: String,
 
-    /// How log lines look
+    /// The format of log lines
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
     log_format: Format,
 }
@@ -39,8 +39,8 @@ enum Format {
     Json,
 }
 
-/// Runs a command between the start of its log and the end of its output, and answers with the
-/// exit code.
+/// Runs a command between the start of its log and the end of its output, and returns the exit
+/// code.
 pub fn run(args: &Args, command: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
     let limits = LogLimits::start();
     let done = start(args, limits.clone()).and_then(|()| {
@@ -52,7 +52,7 @@ pub fn run(args: &Args, command: impl FnOnce() -> Result<(), Failure>) -> ExitCo
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     };
-    // Readers get a moment for what they have not read yet.
+    // Readers get a moment to read the rest.
     output::flush();
     code
 }
@@ -67,7 +67,7 @@ fn start(args: &Args, limits: LogLimits) -> Result<(), Failure> {
     let limited = tracing_subscriber::registry().with(filter).with(limits);
     let is_journal = output::is_journal();
     match args.log_format {
-        // The journal has the time of each line, and its own idea of a priority.
+        // The journal has the time of each line, and its own priorities.
         Format::Text if is_journal => {
             let log = log.without_time().with_level(false);
             limited.with(log.map_event_format(Prioritised)).init();
@@ -99,7 +99,7 @@ fn filter(text: &str) -> Result<Targets, Failure> {
         })?;
     }
     let filter = text.parse::<Targets>();
-    // A datagram that cannot be sent is as good as lost, which those who wait for an answer report.
+    // A datagram that cannot be sent is as good as lost; those who wait for an answer report that.
     let filter = filter.map(|filter| match text.contains("quinn_udp") {
         true => filter,
         false => filter.with_target("quinn_udp", LevelFilter::OFF),
@@ -107,7 +107,7 @@ fn filter(text: &str) -> Result<Targets, Failure> {
     filter.map_err(|problem| Failure::usage(format!("--log '{text}' is not a filter: {problem}")))
 }
 
-/// Begins each line with its priority, as the journal reads it from what a service writes
+/// Begins each line with its priority, in the form that the journal reads from a service's output
 /// (sd-daemon(3)).
 struct Prioritised<F>(F);
 

@@ -7,11 +7,11 @@
 //! when it is freed (mallopt(3)).
 #![allow(unsafe_code)] // The call has no wrapper.
 
-/// Blocks from here on are mappings. Buffers of the hot paths are smaller.
+/// Blocks of at least this size are mappings. Buffers of the hot paths are smaller.
 #[cfg(target_env = "gnu")]
 const MAPPED_FROM_BYTES: nix::libc::c_int = 1 << 20;
 
-/// To be called before there are threads.
+/// Makes large blocks mappings of their own. Call it before there are threads.
 pub fn give_back_large_blocks() {
     #[cfg(target_env = "gnu")]
     // SAFETY: two numbers are passed, and no other thread allocates meanwhile.

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 
 /// The greatest number of bytes that wait for a reader, for each of the two outputs.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
-/// The time that readers have for the waiting output when the process ends, which is to take less
+/// The time that readers have for the waiting output when the process ends. Its end must take less
 /// than a second.
 const FLUSH_MAX: Duration = Duration::from_millis(800);
 /// The pause before the next try where another process has made a shared file non-blocking.
@@ -73,28 +73,28 @@ pub fn count_drops_as(stdout: Notice) {
     STDOUT.lock().notice = stdout;
 }
 
-/// Whether standard error goes to systemd's journal, which then reads the priority that a line
-/// begins with.
+/// Whether standard error goes to systemd's journal, which then reads the priority at the start of
+/// a line.
 pub fn is_journal() -> bool {
     static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
     *IS_JOURNAL.get_or_init(|| leads_to_journal(io::stderr()))
 }
 
-/// The same for standard output.
+/// Whether standard output goes to systemd's journal.
 pub fn is_journal_of_answers() -> bool {
     static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
     *IS_JOURNAL.get_or_init(|| leads_to_journal(io::stdout()))
 }
 
-/// The variable has the device and the inode of the stream, so that a program below, whose output
-/// leads elsewhere, is not deceived (systemd.exec(5)).
+/// Whether a stream is the journal's. The variable has the device and the inode of the stream, so
+/// that a child program with other output is not deceived (systemd.exec(5)).
 fn leads_to_journal(stream: impl AsFd) -> bool {
     let stated = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     let found = nix::sys::stat::fstat(stream);
     found.is_ok_and(|found| stated == format!("{}:{}", found.st_dev, found.st_ino))
 }
 
-/// The beginning of a line of a level in the journal.
+/// The prefix of a line of this level in the journal.
 pub fn priority(level: &str) -> &'static str {
     match level {
         "ERROR" => "<3>",
@@ -104,7 +104,7 @@ pub fn priority(level: &str) -> &'static str {
     }
 }
 
-/// Makes notices beside the log JSON documents from now on.
+/// Writes notices beside the log as JSON documents from now on.
 pub fn log_as_json() {
     IS_JSON_LOG.store(true, Ordering::Relaxed);
     STDERR.lock().notice = |count| log_line("WARN", "auster::output", &missing(count));
@@ -134,7 +134,7 @@ fn log_line(level: &str, target: &str, message: &str) -> String {
     }
 }
 
-/// Lines that no reader of standard output and of standard error took in time.
+/// The numbers of lines that no reader of standard output, or of standard error, took in time.
 pub fn dropped() -> [u64; 2] {
     [&STDOUT, &STDERR].map(|queue| queue.lock().dropped_in_all)
 }
@@ -144,7 +144,7 @@ pub fn to_stdout(text: fmt::Arguments<'_>) {
     if IS_SERVICE.load(Ordering::Relaxed) {
         return STDOUT.push(text.to_string().into_bytes(), Fd::Out);
     }
-    // On a terminal both are one: what was said before stands before.
+    // On a terminal both outputs are one: earlier notes must appear first.
     STDERR.flush(RETRY);
     let mut out = io::stdout().lock();
     let written = out.write_fmt(text).and_then(|()| out.flush());
@@ -154,7 +154,7 @@ pub fn to_stdout(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Writes the text of [`note!`]. It is a warning, or why the command fails.
+/// Writes the text of [`note!`]. The text is a warning, or the reason why the command fails.
 pub fn to_stderr(text: fmt::Arguments<'_>) {
     let text = text.to_string();
     let text = match is_journal() {
@@ -169,7 +169,7 @@ fn with_priority(text: &str, begin: &str) -> String {
     lines.map(|line| format!("{begin}{line}")).collect()
 }
 
-/// Gives readers a bounded time to take what waits. At the very end.
+/// Gives readers a bounded time to take the waiting output, at the very end.
 pub fn flush() {
     let begun = Instant::now();
     STDOUT.flush(FLUSH_MAX);
@@ -182,8 +182,8 @@ pub fn check() -> Result<(), Failure> {
     failed.take().map_or(Ok(()), |error| Err(failure(error)))
 }
 
-/// The failure of a command whose answer could not be written. A reader that has gone has seen
-/// enough: that is no failure of ours, and no success.
+/// The failure of a command whose answer could not be written. A reader that has closed its end has
+/// seen enough: that is no failure of ours, and no success.
 pub fn failure(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::silent(),
@@ -191,7 +191,7 @@ pub fn failure(error: io::Error) -> Failure {
     }
 }
 
-/// Standard error as a log writer wants it: each write is a line.
+/// Standard error for a log writer: each write is a line.
 pub struct Log;
 
 impl Write for Log {
@@ -205,7 +205,7 @@ impl Write for Log {
     }
 }
 
-/// The line that says how many are missing, with its end.
+/// The line that reports the number of missing lines, with its line end.
 pub type Notice = fn(u64) -> String;
 
 fn notice_text(count: u64) -> String {
@@ -258,7 +258,7 @@ struct Waiting {
     has_thread: bool,
 }
 
-/// Lines in a row, and how many others they say are missing.
+/// Consecutive lines, and the number of other lines that they report as missing.
 #[derive(Default)]
 struct Block {
     bytes: Vec<u8>,
@@ -304,7 +304,7 @@ impl Waiting {
 
     fn handle_written(&mut self, block: &Block, written: io::Result<()>) {
         match written {
-            // Nothing may come for long behind the lines that are missing.
+            // Perhaps no line follows the missing ones for a long time.
             Ok(()) if self.block.bytes.is_empty() => self.tell_dropped(),
             Ok(()) => {}
             Err(_) => {

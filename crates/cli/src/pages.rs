@@ -12,7 +12,7 @@ use crate::failure::Failure;
 Example:
   auster completions bash > ~/.local/share/bash-completion/completions/auster")]
 pub struct CompletionsArgs {
-    /// The shell that shall complete
+    /// The shell to write the script for
     shell: clap_complete::Shell,
 }
 
@@ -21,7 +21,7 @@ pub struct CompletionsArgs {
 Example:
   auster man ~/.local/share/man/man1")]
 pub struct ManArgs {
-    /// Where the pages go; made if it is not there
+    /// Directory for the pages; created if missing
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }

@@ -1,12 +1,12 @@
-//! The same work for many items, on several threads, and what threads end with.
+//! The same work for many items, on several threads, and the results of threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::ScopedJoinHandle;
 
-/// Does `work` for each item, on so many threads at most, and gives the results in the order of the
-/// items. `told` gets each result as it comes, with the number of results so far. No item is begun
-/// once `is_over`: it has no result.
+/// Does `work` for each item, on at most this many threads, and returns the results in the order of
+/// the items. `told` receives each result as soon as it is ready, with the number of results so
+/// far. No item is started once `is_over` is true; such an item has no result.
 pub fn each<T: Sync, R: Send>(
     items: &[T],
     threads: usize,
@@ -24,7 +24,7 @@ pub fn each<T: Sync, R: Send>(
                 while !is_over() {
                     let place = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = items.get(place) else { return };
-                    // The receiver is there until all threads have ended.
+                    // The receiver exists until all threads have ended.
                     let _ = results_in.send((place, work(item)));
                 }
             });
@@ -52,7 +52,7 @@ pub fn at_once<T: Send, R: Send>(
     })
 }
 
-/// The result of a thread; its panic goes on in this one.
+/// The result of a thread; its panic continues in this one.
 pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     let result = thread.join();
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -2,8 +2,8 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// A connection is a file descriptor; the default soft limit of 1024 is below the number of
-/// switches served.
+/// Raises the limit of open files. A connection is a file descriptor; the default soft limit of
+/// 1024 is below the number of switches served.
 pub fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard

@@ -77,7 +77,7 @@ fn tc_command(namespace: Option<&str>) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// Runs a program to its end and gives its standard output; its last words if it fails.
+/// Runs a program to its end and returns its standard output, or its message if it fails.
 pub fn run(command: Command) -> Result<String, Failure> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = output_of(command, None)?;

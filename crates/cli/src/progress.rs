@@ -1,4 +1,4 @@
-//! One line that says how far a long command is.
+//! One line that shows the progress of a long command.
 
 use std::fmt::Arguments;
 use std::io::IsTerminal;
@@ -10,7 +10,7 @@ use crate::output::note_part;
 /// The live line is written at most this often.
 const PROGRESS_INTERVAL_MS: u64 = 100;
 
-/// One line on standard error that is overwritten; nothing when that is no terminal.
+/// One line on standard error that is overwritten; nothing if standard error is no terminal.
 pub struct Progress {
     start: Instant,
     is_live: bool,

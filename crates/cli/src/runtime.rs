@@ -7,7 +7,7 @@ use crate::failure::Failure;
 /// Runs a command to its end on this thread.
 ///
 /// # Errors
-/// Those of the command; the machine has no room for a poll of sockets.
+/// Returns the command's error, or one if the machine has no room for a poll of sockets.
 pub fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,7 +1,7 @@
-//! The service manager, as systemd's protocols have it: readiness and watchdog (sd_notify(3)),
+//! The service manager, as systemd's protocols define it: readiness and watchdog (sd_notify(3)),
 //! sockets that it has opened for us (sd_listen_fds(3)), and connections that it keeps from one
-//! process of a service to the next (sd_pid_notify_with_fds(3)). A process that none has started
-//! reports nothing and listens by itself.
+//! process of a service to the next (sd_pid_notify_with_fds(3)). A process that no manager has
+//! started reports nothing and opens its own sockets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -22,28 +22,29 @@ use socket2::SockRef;
 
 use crate::failure::Failure;
 
-/// The names of descriptors in the store begin so. A socket unit gives others its own name.
+/// The prefix of the names of descriptors in the store. A socket unit gives other descriptors its
+/// own name.
 const STORED: &str = "kept-";
 /// Descriptors in one message; Linux takes 253.
 const DESCRIPTORS_MAX: usize = 128;
 
 /// The time that the manager has to take a message. Its socket is almost never full.
 const SEND_MAX: Duration = Duration::from_secs(1);
-/// The time that it has to take connections.
+/// The time that the manager has to take connections.
 const STORE_MAX: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// The interval of reports where the manager runs no watchdog.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// Reports within the watchdog's time: the first that is late must not be the last.
+/// Reports within the watchdog's time: the first late report must not be the last one.
 const REPORTS_PER_WATCHDOG: u32 = 3;
 
-/// The service manager that has started this process, if one has.
+/// The service manager that has started this process, if any.
 #[derive(Debug, Default)]
 pub struct Manager {
     socket: Option<UnixDatagram>,
-    /// The time after which it ends a process that does not report.
+    /// The time after which the manager ends a process that does not report.
     watchdog: Option<Duration>,
-    /// Connections that the process before has left with it.
+    /// Connections that the previous process has left with the manager.
     stored: Mutex<Stored>,
 }
 
@@ -51,17 +52,17 @@ pub struct Manager {
 #[derive(Debug, Default)]
 pub struct Stored {
     pub connections: Vec<(String, TcpStream)>,
-    /// Descriptors that were none. They are closed.
+    /// Descriptors that were no connections. They are closed.
     pub broken: usize,
     names: BTreeSet<String>,
 }
 
 impl Manager {
-    /// Finds the manager by the environment, and takes the sockets that it passes. To be called
-    /// before there are threads.
+    /// Finds the manager by the environment, and takes the sockets that it passes. Call it before
+    /// there are threads.
     ///
     /// # Errors
-    /// A passed descriptor is no listening TCP socket.
+    /// Fails if a passed descriptor is no listening TCP socket.
     pub fn find() -> Result<Manager, Failure> {
         let stored = take_sockets()?;
         let manager = match std::env::var_os("NOTIFY_SOCKET") {
@@ -80,12 +81,12 @@ impl Manager {
         Ok(manager)
     }
 
-    /// The work has begun, or goes on after a reload.
+    /// Reports that the work has begun, or continues after a reload.
     pub fn ready(&self) {
         self.send("READY=1");
     }
 
-    /// Settings are read again; `ready` ends it.
+    /// Reports that settings are read again, until `ready` is called.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from);
         let now = now.unwrap_or_default().as_micros();
@@ -96,8 +97,8 @@ impl Manager {
         self.send("STOPPING=1");
     }
 
-    /// Takes the connections that the process before has left. The manager forgets them: one that
-    /// it kept open would not end with this process.
+    /// Takes the connections that the previous process has left. The manager forgets them: a
+    /// connection that it kept open would not end with this process.
     pub fn take_stored(&self) -> Stored {
         let stored = self.stored.lock();
         let mut stored = std::mem::take(&mut *stored.unwrap_or_else(PoisonError::into_inner));
@@ -111,7 +112,8 @@ impl Manager {
         stored
     }
 
-    /// Whether a manager is there that may keep connections. One that does not closes them.
+    /// Whether there is a manager that may keep connections. A manager that does not keep them
+    /// closes them.
     pub fn may_keep(&self) -> bool {
         self.socket.is_some()
     }
@@ -128,7 +130,7 @@ impl Manager {
         for (name, of) in all {
             self.send_with(&format!("FDSTORE=1\nFDNAME={STORED}{name}"), of);
         }
-        // It closes this one when it has worked off all before it.
+        // The manager closes this descriptor when it has handled all earlier messages.
         let Ok((here, there)) = nix::unistd::pipe2(OFlag::O_CLOEXEC) else {
             return;
         };
@@ -138,15 +140,15 @@ impl Manager {
         let wait = PollTimeout::try_from(STORE_MAX).unwrap_or(PollTimeout::ZERO);
         if !matches!(poll(&mut closed, wait), Ok(1)) {
             tracing::warn!("the service manager does not take connections in time: they end");
-            // It may hold them, and serve nobody.
+            // The manager may hold them, and serve nobody.
             for (_, socket) in connections {
                 let _ = socket.shutdown(std::net::Shutdown::Both);
             }
         }
     }
 
-    /// Reports for as long as it is polled: a status, and to the watchdog that the process does its
-    /// work. `look` answers only when it does.
+    /// Reports as long as it is polled: a status, and to the watchdog that the process does its
+    /// work. `look` answers only while the process does its work.
     pub async fn keep_informed<F>(&self, look: impl Fn() -> F)
     where
         F: Future<Output = Option<String>>,
@@ -163,7 +165,8 @@ impl Manager {
                     self.send(&format!("STATUS={status}\nWATCHDOG=1"));
                     interval
                 }
-                // Others may ask as much as is taken at once: that is no reason to be ended.
+                // Too many questions of others may wait already: that is no reason to end the
+                // process.
                 None => interval.min(ASK_AGAIN),
             };
             tokio::time::sleep(pause).await;
@@ -333,7 +336,7 @@ mod tests {
             assert_eq!(next(&heard), format!("FDSTOREREMOVE=1\nFDNAME=kept-{name}"));
         }
         assert_eq!(manager.take_stored().connections.len(), 0);
-        // Nobody forgets them: they would not end with this process.
+        // No manager forgets them: they would not end with this process.
         drop(heard);
         *manager.stored.lock().unwrap() = Stored {
             names: BTreeSet::from(["1.3".to_owned()]),

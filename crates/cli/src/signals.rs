@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM as something to poll, so that a lab ends in order wherever it is.
+//! Polling for Ctrl-C and SIGTERM, so that a lab ends in order at any point.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::failure::Failure;
 
-/// SIGINT, SIGTERM and SIGHUP of this process. Make it before any thread is started: threads
-/// inherit the mask that keeps the signals for here.
+/// SIGINT, SIGTERM and SIGHUP of this process. Create it before any thread is started: threads
+/// inherit the mask that keeps the signals for it.
 pub struct Signals {
     fd: SignalFd,
     seen: AtomicBool,
@@ -34,7 +34,7 @@ impl Signals {
         })
     }
 
-    /// Whether one has come since the start.
+    /// Whether a signal has arrived since the start.
     pub fn seen(&self) -> bool {
         if let Ok(Some(_)) = self.fd.read_signal() {
             self.seen.store(true, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl Signals {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Waits, but not longer than this; answers whether a signal has come.
+    /// Waits for a signal, but not longer than this. Returns whether one has arrived.
     pub fn wait(&self, at_most: Duration) -> bool {
         let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX);
         if !self.seen() {

@@ -1,7 +1,7 @@
 //! Tables for people: columns of words and numbers.
 
-/// Columns as wide as their widest cell. The first one and those of words are left-aligned, those
-/// that have a number in them right.
+/// Columns as wide as their widest cell. The first column and columns of words are left-aligned,
+/// columns with a number right-aligned.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
     let width = |column: usize| {
@@ -59,7 +59,7 @@ impl<'a, R> Columns<'a, R> {
         self
     }
 
-    /// A number with so many digits after the point.
+    /// A number with this many digits after the point.
     #[must_use]
     pub fn number(self, name: &'a str, digits: usize, cell: impl Fn(&'a R) -> f64) -> Self {
         self.text(name, |of| format!("{:.digits$}", cell(of)))

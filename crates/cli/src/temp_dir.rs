@@ -1,4 +1,4 @@
-//! Directories that nobody else can enter or foresee.
+//! Temporary directories that nobody else can enter or predict.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 
 /// A directory under the system's temporary one that nobody else may enter (mode 0700), with a name
-/// that nobody can foresee. It goes with its content when this is dropped.
+/// that nobody can predict. Dropping this value removes the directory with its content.
 pub struct TempDir(PathBuf);
 
 impl TempDir {

@@ -1,17 +1,17 @@
-//! Which threads of a program go first: short turns on a processor for those that pass messages on,
-//! and a lower priority for those that serve people and programs.
+//! Priorities of a program's threads: short turns on a processor for threads that forward messages,
+//! and a lower priority for threads that serve people and programs.
 //!
-//! Linux lets a thread that wakes wait until another has had its slice, some 3 ms where there are
-//! few cores: more than a message should take in all. Since 6.12 (EEVDF with slices of one's own) a
-//! thread may ask for a shorter one, and goes before those who asked for more when it wakes; its
-//! share of the processor stays the same. It takes no privilege.
+//! Linux lets a waking thread wait until another has had its slice, some 3 ms with few cores: more
+//! than a message should take in all. Since 6.12 (EEVDF with a slice for each thread) a thread may
+//! ask for a shorter slice. When it wakes, it then runs before threads that asked for more; its
+//! share of the processor stays the same. This needs no privilege.
 #![allow(unsafe_code)] // The call has no wrapper.
 
 use std::time::Duration;
 
 use nix::libc;
 
-/// The least that the kernel grants.
+/// The shortest slice that the kernel grants.
 const TURN: Duration = Duration::from_micros(100);
 
 /// Asks for short turns, for this thread and those that it starts. Nothing changes where the kernel
@@ -34,12 +34,13 @@ pub fn ask_for_short_turns() {
     }
 }
 
-/// The difference of nice values: at 10 a thread has a tenth of what another one has, where both
+/// The difference of nice values: at 10, a thread has a tenth of another thread's time when both
 /// want a processor.
 const BEHIND: libc::c_int = 10;
 
-/// Puts this thread behind the others of the program. Threads that it starts are there too. It may
-/// be put off while it holds a lock: what it shares with others it locks for a few steps only.
+/// Puts this thread behind the others of the program. Threads that it starts are behind them too.
+/// The thread may be delayed while it holds a lock, so it locks data shared with others for a few
+/// steps only.
 pub fn go_behind() {
     // SAFETY: the priority of the calling thread is read, and set.
     let done = unsafe {

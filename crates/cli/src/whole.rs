@@ -1,5 +1,5 @@
-//! Files that are replaced whole: a reader, and whoever starts after a power cut, finds the earlier
-//! contents or the later ones.
+//! Files that are replaced whole: a reader, or a process started after a power cut, finds the
+//! earlier contents or the later ones.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -37,7 +37,7 @@ mod tests {
         replace(&file, b"second").unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"second");
         assert!(!beside(&file).exists());
-        // What is written first cannot be: the earlier contents stay.
+        // The new file cannot be written: the earlier contents stay.
         fs::create_dir(beside(&file)).unwrap();
         replace(&file, b"third").unwrap_err();
         assert_eq!(fs::read(&file).unwrap(), b"second");

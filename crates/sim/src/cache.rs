@@ -1,10 +1,11 @@
-//! The flows that a datapath such as Open vSwitch's keeps of what it has looked up in the tables.
+//! The cache of flows in which a datapath such as Open vSwitch's keeps the results of table
+//! lookups.
 //!
-//! A flow is of one in-port, one Ethernet type, and of the VLAN tag, the addresses and the hash
-//! that the tables made it look at: an entry is passed over by its in-port alone where that
-//! differs, and the hash counts where a group may select by it. It is kept until ten seconds after
-//! its last packet. When the tables have changed, flows are looked up again a while later; until
-//! then their packets go as before. A packet without a flow finds the tables as they are.
+//! A flow has one in-port and one Ethernet type. It also has the VLAN tag, the addresses and the
+//! hash if the tables look at them. An entry for another in-port is skipped by its in-port alone;
+//! the hash counts if a group may select by it. A flow is kept until ten seconds after its last
+//! packet. Flows are looked up again some time after the tables have changed; until then their
+//! packets are forwarded as before. A packet without a flow uses the present tables.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ use openflow::{Field, MacAddr, Match, MatchField, PortNo};
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 pub struct FlowCache {
-    /// Time from a change of the tables until flows follow it. Zero: none are kept.
+    /// Time from a change of the tables until flows follow it. With zero, no flows are kept.
     delay: Duration,
     flows: BTreeMap<FlowKey, Flow>,
     due: Option<Instant>,
@@ -39,7 +40,7 @@ struct FlowKey {
 
 struct Flow {
     mask: Mask,
-    /// A packet of the flow, and the outputs it got.
+    /// A packet of the flow, and its outputs.
     packet: Bytes,
     outputs: Vec<Output>,
     used_at: Instant,
@@ -67,7 +68,8 @@ impl FlowCache {
         self.delay = delay;
     }
 
-    /// The tables have changed. When to look the flows up again, if that is not known yet.
+    /// Handles a change of the tables. Returns the time until the flows must be looked up again,
+    /// unless that is already set.
     pub fn handle_change(&mut self, now: Instant) -> Option<Duration> {
         if self.delay.is_zero() {
             self.flows.clear();
@@ -78,7 +80,7 @@ impl FlowCache {
         is_first.then_some(self.delay)
     }
 
-    /// Looks all flows up again. One that the tables now look at more of goes.
+    /// Looks all flows up again. Removes each flow of which the tables now look at more fields.
     pub fn handle_timeout(&mut self, now: Instant, switch: &Switch) {
         if self.due.is_none_or(|due| due > now) {
             return;
@@ -105,7 +107,7 @@ impl FlowCache {
         });
     }
 
-    /// Takes a packet in, as the switch does or as its flow has it.
+    /// Processes a packet, by the switch's tables or by its flow.
     pub fn process(
         &mut self,
         now: Instant,
@@ -176,7 +178,7 @@ impl Flow {
 }
 
 impl Flow {
-    /// Changes the tags of a packet as those of this flow's packet were changed.
+    /// Changes the tags of a packet in the way that the tags of this flow's packet were changed.
     fn rewrite(&self, sent: &Bytes, packet: &Bytes) -> Bytes {
         if *sent == self.packet {
             return packet.clone();
@@ -239,7 +241,7 @@ impl Mask {
     }
 }
 
-/// `None` for what is no basic field.
+/// Returns `None` if the match has a field that is not basic.
 fn fields_of(r#match: &Match) -> Option<Vec<(Field, u128)>> {
     let field = |field: &MatchField| match field {
         MatchField::Basic { field, value, .. } => Some((*field, *value)),

@@ -1,5 +1,5 @@
 //! Hosts: they answer ARP, neighbour discovery and pings, resolve addresses before they send, and
-//! count what arrives.
+//! count the packets they receive.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -16,42 +16,43 @@ use openflow::{Field, MacAddr, PortNo};
 const UDP_PAYLOAD_AT: usize = 14 + 20 + 8;
 const ICMP_AT: usize = 14 + 20;
 
-/// Packets that may wait for one address.
+/// Packets that may wait for addresses.
 const UNRESOLVED_MAX: usize = 64;
 
 pub struct Host {
     pub address: Address,
-    /// The VLAN id with which it tags its frames; it takes no others.
+    /// The VLAN id with which the host tags its frames; it drops frames without this id.
     pub vlan: Option<u16>,
-    /// Its IPv6 address: it answers who asks for it.
+    /// The host's IPv6 address, for which it answers solicitations.
     pub ip6: Option<Ipv6Addr>,
-    /// Whether it says that it is a router.
+    /// Whether the host announces itself as a router.
     pub is_router: bool,
-    /// The router that it sends to outside of its network, which has this many addresses.
+    /// The router for destinations outside the host's network, and the network's number of
+    /// addresses.
     pub gateway: Option<(Ipv4Addr, u32)>,
     neighbours: BTreeMap<Ipv6Addr, Neighbour>,
-    /// Questions received for its IPv6 address.
+    /// Solicitations received for its IPv6 address.
     pub solicited: u32,
     arp: BTreeMap<Ipv4Addr, MacAddr>,
-    /// Packets, with the address that is asked for and the one that they go to.
+    /// Waiting packets, each with the address being resolved and the destination.
     unresolved: VecDeque<(Ipv4Addr, Ipv4Addr, Packet)>,
     /// Whether the host is silent: it neither receives nor answers.
     pub silent: bool,
     /// Echo replies, by the address that answered and the sequence number.
     pub pongs: BTreeMap<(Ipv4Addr, u16), u32>,
-    /// ICMP errors: who reports them, with their type and code.
+    /// ICMP errors: the address that reports them, their type and their code.
     pub reports: Vec<(Ipv4Addr, u8, u8)>,
-    /// UDP payloads, by the number they begin with.
+    /// UDP payloads received, counted by the number they begin with.
     pub datagrams: BTreeMap<u64, u32>,
-    /// The same numbers as they came.
+    /// The same numbers in order of arrival.
     pub arrivals: Vec<u64>,
     /// ARP requests received, by sender and target.
     pub arp_heard: BTreeMap<(Ipv4Addr, Ipv4Addr), u32>,
     pub received: u64,
-    /// Switches that the last frame for this host has passed since a host or the controller sent
-    /// it.
+    /// Number of switches that the last frame for this host passed after a host or the controller
+    /// sent it.
     pub passed: usize,
-    /// Whether every frame is kept in `recorded`, whoever it is for.
+    /// Whether every frame is kept in `recorded`, whatever its destination.
     pub record: bool,
     pub recorded: Vec<Vec<u8>>,
 }
@@ -122,13 +123,13 @@ impl Host {
         self.arp.contains_key(&ip)
     }
 
-    /// Its caches are empty again.
+    /// Empties the host's address caches.
     pub fn forget_addresses(&mut self) {
         self.arp.clear();
         self.neighbours.clear();
     }
 
-    /// Frames that ask `to` for an echo.
+    /// Frames that send an echo request to `to`.
     pub fn ping(&mut self, to: Ipv4Addr, seq: u16) -> Vec<Vec<u8>> {
         self.send(to, Packet::Ping(seq))
     }
@@ -172,7 +173,7 @@ impl Host {
         }
     }
 
-    /// Takes a frame in; what it answers.
+    /// Handles a received frame and returns the replies.
     pub fn handle_frame(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         if self.record {
             self.recorded.push(frame.to_vec());

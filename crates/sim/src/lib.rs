@@ -1,8 +1,8 @@
 //! A network under virtual time: model switches, hosts, links, and the real controller.
 //!
 //! [`network::Network`] runs `control`'s sessions, inbox and controller over encoded frames against
-//! switches made of `openflow::table`. Nothing waits and nothing is random but by the seed: the
-//! same calls give the same trace, on any machine. [`link`] is one impaired link by itself, for the
+//! switches made of `openflow::table`. Nothing waits, and all randomness comes from the seed: the
+//! same calls give the same trace on any machine. [`link`] is one impaired link by itself, for the
 //! lab.
 
 pub mod cache;

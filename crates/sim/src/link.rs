@@ -1,17 +1,18 @@
 //! One direction of an impaired link: loss, a rate with a byte-limited queue, delay, jitter.
 //!
-//! Frames go in with [`Link::handle_frame`] and come out of [`Link::poll_deliver`] when their time
-//! has come. The order of the stages is that of a real line: a frame is lost or not, waits for the
-//! line, is sent at the line's rate, and travels. Randomness comes from the seed alone, and loss
-//! and jitter draw from separate streams, so the same frames are lost whatever the delays are.
-//! The arithmetic is integer throughout: the same seed gives the same drops on any machine.
+//! Frames enter through [`Link::handle_frame`] and leave through [`Link::poll_deliver`] when they
+//! are due. The stages have the order of a real line: a frame is lost or not, waits for the line,
+//! is sent at the line's rate, and travels. Randomness comes from the seed alone, and loss and
+//! jitter draw from separate streams, so the same frames are lost whatever the delays are. The
+//! arithmetic is integer throughout: the same seed gives the same drops on any machine.
 
 use std::collections::BTreeMap;
 
 use clock::{Duration, Instant, SplitMix64};
 
-/// Ethernet bytes on the line that no frame buffer holds: preamble 8, FCS 4, inter-frame gap 12
-/// (IEEE 802.3). Counted by the rate, so that 100 Mbit/s carries what a 100 Mbit/s line carries.
+/// Ethernet bytes on the line that are not in a frame buffer: preamble 8, FCS 4, inter-frame gap 12
+/// (IEEE 802.3). The rate includes them, so that 100 Mbit/s carries as much as a real 100 Mbit/s
+/// line.
 pub const LINE_OVERHEAD_BYTES: u64 = 24;
 
 /// The effect of one direction of a link on frames. The default is a wire: no loss, no delay.
@@ -21,21 +22,22 @@ pub struct LinkConfig {
     pub delay: Duration,
     /// Variation around `delay`; a delay never falls below zero.
     pub jitter: Jitter,
-    /// Chance that a frame is lost, 0 to 1. It is lost before it takes time on the line.
+    /// Chance that a frame is lost, 0 to 1. A lost frame takes no time on the line.
     pub loss: f64,
-    /// Loss comes in bursts; without, each frame is lost or not by itself.
+    /// The bursts in which frames are lost. With `None`, each frame is lost independently.
     pub burst: Option<Burst>,
     /// Frames at the start that are never lost, so that a measurement can begin with its
     /// connections up.
     pub spared_frames: u64,
     /// Line rate in bit/s; `None` sends in no time.
     pub rate_bps: Option<u64>,
-    /// The number of bytes that may wait for the line, overhead included. The line drops a frame
-    /// beyond it at the tail.
+    /// Maximum number of bytes that wait for the line, overhead included. A frame beyond it is
+    /// dropped at the tail.
     pub queue_bytes_max: u64,
     /// Whether jitter may let a frame overtake an earlier one.
     pub reorder: bool,
-    /// Frames queued or travelling at once: the bound on memory when `rate_bps` gives none.
+    /// Maximum number of frames queued or travelling at once: the bound on memory when `rate_bps`
+    /// gives none.
     pub frames_max: usize,
 }
 
@@ -57,7 +59,7 @@ impl Default for LinkConfig {
 }
 
 impl LinkConfig {
-    /// Whether frames leave as they came, so that a plain wire does the same.
+    /// Whether the link has no effect on frames, so that a plain wire does the same.
     pub fn is_wire(&self) -> bool {
         self.delay.is_zero()
             && self.jitter == Jitter::None
@@ -72,12 +74,12 @@ pub enum Jitter {
     None,
     /// Evenly distributed between `delay - this` and `delay + this`.
     Uniform(Duration),
-    /// Around `delay` with this standard deviation, never beyond six of them: the sum of twelve
-    /// even draws, which needs no logarithm and so is the same on every machine.
+    /// Around `delay` with this standard deviation, and never more than six of them away: the sum
+    /// of twelve even draws. It needs no logarithm, so it is the same on every machine.
     Normal(Duration),
 }
 
-/// Why a frame did not get through.
+/// The reason why a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
     /// A random loss, as configured.
@@ -88,7 +90,7 @@ pub enum DropReason {
     TooManyFrames,
 }
 
-/// The fate of the frames so far. `offered` is the sum of the others and those under way.
+/// Counts of the frames so far. `offered` is the sum of the other counts and the frames under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
     pub offered: u64,
@@ -98,24 +100,25 @@ pub struct LinkCounters {
     pub too_many_frames: u64,
 }
 
-/// The Gilbert-Elliott model: a link is good, where nothing is lost, or bad, and may change with
-/// each frame. As `loss gemodel P R 1-H` of netem, by what it looks like in place of its chances.
+/// The Gilbert-Elliott model: a link is good, and loses nothing, or bad, and may change with each
+/// frame. Like `loss gemodel P R 1-H` of netem, but set by the length and loss of a bad time, not
+/// by the chances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Burst {
     /// The mean length of a bad time in frames, 1 at least.
     pub frames: f64,
-    /// Chance that a frame is lost in it, 0 to 1. Loss in all cannot be above that.
+    /// Chance that a frame is lost in a bad time, 0 to 1. The total loss cannot exceed it.
     pub loss: f64,
 }
 
 impl Burst {
-    /// Whether `loss` of all frames can be lost so: bad times have good frames between them.
+    /// Whether such bursts can lose `loss` of all frames: there are good frames between bad times.
     pub fn can_lose(self, loss: f64) -> bool {
         let bad = loss / self.loss;
         (0.0..1.0).contains(&bad) && bad <= self.frames / (self.frames + 1.0)
     }
 
-    /// The chances of becoming bad and good again that lose `loss` of all frames.
+    /// The chances of turning bad and of turning good that lose `loss` of all frames.
     pub fn chances(self, loss: f64) -> (f64, f64) {
         let to_good = 1.0 / self.frames.max(1.0);
         let bad = (loss / self.loss).clamp(0.0, 1.0);
@@ -124,16 +127,16 @@ impl Burst {
     }
 }
 
-/// One direction of a link. `F` is whatever stands for a frame.
+/// One direction of a link. `F` is the type of a frame.
 #[derive(Debug)]
 pub struct Link<F> {
     config: LinkConfig,
     fate: Fate,
     loss_draws: SplitMix64,
     jitter_draws: SplitMix64,
-    /// When the line has sent all it accepted.
+    /// Time at which the line has sent all accepted frames.
     line_free_at: Instant,
-    /// The latest delivery so far, which in-order frames may not undercut.
+    /// The latest delivery time so far. Frames kept in order are not due before it.
     last_due: Instant,
     /// Frames in order of due time, then of arrival: equal times keep their order.
     on_the_way: BTreeMap<(Instant, u64), F>,
@@ -155,7 +158,8 @@ impl<F> Link<F> {
         }
     }
 
-    /// Puts a frame of `len_bytes` (without preamble and FCS) on the link, or says why not.
+    /// Puts a frame of `len_bytes` (without preamble and FCS) on the link, or returns why it was
+    /// dropped.
     pub fn handle_frame(
         &mut self,
         now: Instant,
@@ -164,7 +168,8 @@ impl<F> Link<F> {
     ) -> Result<(), DropReason> {
         let order = self.counters.offered;
         self.counters.offered += 1;
-        // A spared frame draws like any other: the rest are lost or not whatever is spared.
+        // A spared frame draws like any other, so the number of spared frames does not change which
+        // of the rest are lost.
         let is_unlucky = self.fate.draw(&mut self.loss_draws);
         if is_unlucky && order >= self.config.spared_frames {
             self.counters.lost += 1;
@@ -187,7 +192,7 @@ impl<F> Link<F> {
         Ok(())
     }
 
-    /// The next frame whose time has come, and when that was.
+    /// Returns the next frame that is due, and its due time.
     pub fn poll_deliver(&mut self, now: Instant) -> Option<(Instant, F)> {
         let (&(due, _), _) = self.on_the_way.first_key_value()?;
         if due > now {
@@ -207,7 +212,8 @@ impl<F> Link<F> {
         self.counters
     }
 
-    /// When the line will have sent the frame; `None` when the queue has no room for it.
+    /// Returns the time at which the line has sent the frame; `None` if the queue has no room for
+    /// it.
     fn send_on_line(&mut self, now: Instant, len_bytes: usize) -> Option<Instant> {
         let Some(rate_bps) = self.config.rate_bps else {
             return Some(now);
@@ -245,7 +251,7 @@ impl<F> Link<F> {
     }
 }
 
-/// Which frames are lost, by draws below thresholds.
+/// Decides which frames are lost, by draws below thresholds.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     EachByItself {
@@ -327,7 +333,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Sends `count` frames `gap` apart and answers (number, delay) of each that arrived.
+    /// Sends `count` frames `gap` apart and returns (number, delay) of each frame that arrived.
     fn send(config: LinkConfig, seed: u64, count: u64, gap: Duration) -> Vec<(u64, Duration)> {
         let mut link = Link::new(config, seed);
         let sent_at = |n: u64| Instant::START + gap * n as u32;
@@ -451,7 +457,8 @@ mod tests {
             let (count, sum) = gaps
                 .filter(|gap| *gap > 0)
                 .fold((0u64, 0), |(count, sum), gap| (count + 1, sum + gap));
-            // With losses of chance h, each of the time left 1/L: runs of 1 / (1 - h (1 - 1/L)).
+            // A frame is lost with chance h, and the bad time ends with chance 1/L: the mean run is
+            // 1 / (1 - h (1 - 1/L)).
             let expected = 1.0 / (1.0 - in_bad * (1.0 - 1.0 / frames));
             let mean = sum as f64 / count as f64;
             assert!(
@@ -485,12 +492,13 @@ mod tests {
             loss: 1.0,
         };
         assert_eq!(all.chances(0.0).0, 0.0);
-        // One good frame between two bad times is the least: four of five.
+        // At least one good frame separates two bad times: four of five is the limit.
         assert!(all.can_lose(0.8) && !all.can_lose(0.81));
         assert_eq!(all.chances(0.8).0, 1.0);
     }
 
-    /// 1000 + 24 bytes at 100 Mbit/s are 81.92 µs; offered at twice that speed, half must go.
+    /// 1000 + 24 bytes take 81.92 µs at 100 Mbit/s. At twice that rate, half of the frames are
+    /// dropped.
     #[test]
     fn a_rate_spaces_frames_exactly_and_its_queue_drops_the_rest() {
         let config = LinkConfig {
@@ -547,7 +555,7 @@ mod tests {
         );
     }
 
-    /// Deviation of an even draw over ±20 ms is 11.5 ms; of the normal one as configured.
+    /// The deviation of an even draw over ±20 ms is 11.5 ms; a normal draw has the configured one.
     #[test]
     fn jitter_has_the_mean_and_deviation_of_its_distribution() {
         let figures = |jitter| {

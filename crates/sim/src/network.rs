@@ -31,18 +31,18 @@ pub struct NetworkConfig {
     pub control_delay: Duration,
     /// Delay in one direction, over a link.
     pub link_delay: Duration,
-    /// How long after a change of its table a switch's packets go as before where a flow was kept
-    /// of them, whatever a barrier says. Such a switch says that it is Open vSwitch. Zero: none is.
+    /// Time after a table change in which a switch forwards packets of a cached flow as before,
+    /// whatever a barrier says. Such a switch reports itself as Open vSwitch. With zero, none does.
     pub activation_delay: Duration,
-    /// Whether first packets are held beside each switch.
+    /// Whether a relay beside each switch holds first packets.
     pub hold: bool,
     /// Loss of data packets, in millionths.
     pub loss_ppm: u32,
-    /// How long a switch waits before it connects again.
+    /// Time that a switch waits before it reconnects.
     pub reconnect_delay: Duration,
-    /// The number of entries that a switch's table holds.
+    /// Maximum number of entries in a switch's table.
     pub entries_max: usize,
-    /// Tables of a switch, each of which it describes at length.
+    /// Number of tables of a switch, which describes each of them at length.
     pub n_tables: u8,
 }
 
@@ -96,24 +96,25 @@ pub struct Network {
     links: Vec<Link>,
     process: Option<Process>,
     connections: u64,
-    /// When the process and each switch were last put on the queue for, so that they are not twice.
+    /// The time for which the process is queued, so that it is not queued twice. Each switch has
+    /// the same.
     process_due: Option<Instant>,
     trace: u64,
     /// Loss of LLDP frames alone, in millionths.
     lldp_loss_ppm: u32,
-    /// When the last message that was sent with an earlier delay arrives.
+    /// Arrival time of the last message that was sent with an earlier delay.
     control_busy_until: Instant,
-    /// Stopped processes, and what waits for each.
+    /// Stopped processes, and the events that wait for each.
     stopped: BTreeSet<Part>,
     waiting: VecDeque<(Part, Happening)>,
     /// Data packets carried by links, to detect a storm.
     pub carried: u64,
-    /// Packets that came in a second time at the same port, without the controller.
+    /// Packets that arrived at the same port a second time, without the controller.
     pub circled: u64,
 }
 
-/// A process that can be stopped and continued, as by SIGSTOP and SIGCONT. What is sent to it
-/// meanwhile waits in its sockets.
+/// A process that can be stopped and continued, as by SIGSTOP and SIGCONT. Messages to a stopped
+/// process wait in its sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Controller,
@@ -123,7 +124,7 @@ pub enum Part {
     Relay(SwitchId),
 }
 
-/// Packets that wait for a stopped switch; further ones are lost.
+/// Maximum number of packets that wait for a stopped switch; further packets are lost.
 const WAITING_PACKETS_MAX: usize = 500;
 
 struct Node {
@@ -135,10 +136,10 @@ struct Node {
     /// OpenFlow messages received, by type byte.
     heard: BTreeMap<u8, u64>,
     due: Option<Instant>,
-    /// The delay of its control channel towards it, beyond that of all.
+    /// Extra delay of the control channel towards this switch, beyond the common delay.
     away: Duration,
     errors: Vec<openflow::ErrorKind>,
-    /// It answers no barrier.
+    /// Whether the switch answers no barrier.
     is_mute: bool,
     cache: FlowCache,
     hold: Option<Hold>,
@@ -155,15 +156,15 @@ enum End {
 struct Link {
     ends: [End; 2],
     up: bool,
-    /// Loses everything while both ports stay up.
+    /// Whether the cable loses everything while both ports stay up.
     dark: bool,
     /// The cable's own delay, where it differs from the network's.
     delay: Option<Duration>,
     /// Loss of every packet, in millionths.
     loss_ppm: u32,
-    /// Longer frames are lost.
+    /// Length of the longest frame that the cable carries; longer frames are lost.
     longest: usize,
-    /// The frames that it has carried, with their senders, if they are kept.
+    /// The frames that the cable has carried, with their senders, if they are kept.
     tap: Option<Vec<(End, Bytes)>>,
 }
 
@@ -249,7 +250,7 @@ impl Network {
         }
     }
 
-    /// A switch that connects at once. Datapath ids count from 1.
+    /// Adds a switch that connects at once. Datapath ids count from 1.
     pub fn add_switch(&mut self) -> SwitchId {
         let dpid = DatapathId(self.switches.len() as u64 + 1);
         self.add_switch_as(dpid)
@@ -259,12 +260,12 @@ impl Network {
         self.add_switch_of(dpid, self.config.entries_max)
     }
 
-    /// The same with a table of its own size.
+    /// Adds a switch with a table of its own size.
     pub fn add_switch_of(&mut self, dpid: DatapathId, entries_max: usize) -> SwitchId {
         self.add_switch_with(dpid, |options| options.entries_max = entries_max)
     }
 
-    /// The same with options of its own.
+    /// Adds a switch with options of its own.
     pub fn add_switch_with(
         &mut self,
         dpid: DatapathId,
@@ -302,7 +303,7 @@ impl Network {
         id
     }
 
-    /// A cable between two switches, on fresh ports.
+    /// Adds a cable between two switches, on new ports.
     pub fn link(&mut self, a: SwitchId, b: SwitchId) -> LinkId {
         let id = LinkId(self.links.len());
         let a = self.new_port(a, id);
@@ -311,7 +312,7 @@ impl Network {
         id
     }
 
-    /// A host on a fresh port.
+    /// Adds a host on a new port.
     pub fn add_host(&mut self, at: SwitchId) -> HostId {
         let id = HostId(self.hosts.len());
         let link = LinkId(self.links.len());
@@ -321,7 +322,7 @@ impl Network {
         id
     }
 
-    /// A port with nothing behind it yet.
+    /// Adds a port with nothing connected to it yet.
     pub fn add_port(&mut self, at: SwitchId) -> PortNo {
         let link = LinkId(self.links.len());
         let end = self.new_port(at, link);
@@ -384,7 +385,7 @@ impl Network {
         self.process().events.iter().map(|(_, event)| event)
     }
 
-    /// Messages of one type that a switch has received.
+    /// The number of messages of one type that a switch has received.
     pub fn heard(&self, id: SwitchId, type_byte: u8) -> u64 {
         self.switches[id.0]
             .heard
@@ -399,7 +400,7 @@ impl Network {
             .flat_map(|node| node.errors.iter().copied())
     }
 
-    /// Where a host is plugged in.
+    /// The location at which a host is plugged in.
     pub fn place(&self, id: HostId) -> Location {
         match self.hosts[id.0].1 {
             End::Switch(switch, port) => self.location(switch, port),
@@ -422,7 +423,8 @@ impl Network {
         self.send_from_host(from, frames);
     }
 
-    /// `count` datagrams, one each `interval`, whose payloads begin with `first` and count on.
+    /// Sends `count` datagrams, one each `interval`. The numbers in their payloads count up from
+    /// `first`.
     pub fn stream(&mut self, from: HostId, to: HostId, first: u64, count: u64, interval: Duration) {
         for n in 0..count {
             let number = first + n;
@@ -433,23 +435,23 @@ impl Network {
         }
     }
 
-    /// Asks an address for an echo, whoever has it.
+    /// Pings an address, whichever host has it.
     pub fn ping_address(&mut self, from: HostId, to: Ipv4Addr, seq: u16) {
         let frames = self.hosts[from.0].0.ping(to, seq);
         self.send_from_host(from, frames);
     }
 
-    /// Any bytes, from where a host is.
+    /// Sends any bytes from a host's end of its cable.
     pub fn inject(&mut self, from: HostId, frame: Vec<u8>) {
         self.carry(End::Host(from), frame.into(), Trail::new());
     }
 
-    /// Keeps the frames that a cable carries from now on, and forgets those of before.
+    /// Keeps the frames that a cable carries from now on, and forgets earlier frames.
     pub fn tap(&mut self, id: LinkId) {
         self.links[id.0].tap = Some(Vec::new());
     }
 
-    /// The frames that have come in at a switch's end of a tapped cable, and that have gone out.
+    /// The frames received at a switch's end of a tapped cable, and the frames sent there.
     pub fn tapped(&self, id: LinkId, at: Location) -> [Vec<Bytes>; 2] {
         let is_out = |from: &End| match from {
             End::Switch(switch, port) => self.location(*switch, *port) == at,
@@ -463,7 +465,7 @@ impl Network {
         [of(false), of(true)]
     }
 
-    /// Any bytes, into a port.
+    /// Delivers any bytes to a switch's port.
     pub fn inject_at(&mut self, switch: SwitchId, port: PortNo, frame: Vec<u8>) {
         let to = End::Switch(switch, port);
         self.after(
@@ -476,7 +478,7 @@ impl Network {
         );
     }
 
-    /// Changes a switch's tables as somebody other than the controller.
+    /// Changes a switch's tables on behalf of someone other than the controller.
     pub fn apply(&mut self, switch: SwitchId, message: &Message) {
         let applied = self.switches[switch.0].switch.apply(self.now, message);
         let reports = applied.unwrap_or_else(|error| panic!("{message:?}: {error}"));
@@ -486,7 +488,7 @@ impl Network {
         self.revalidate_later(switch);
     }
 
-    /// Plugs a cable in or out: both ports see it.
+    /// Plugs a cable in or unplugs it; both ports notice.
     pub fn set_link(&mut self, id: LinkId, up: bool) {
         self.links[id.0].up = up;
         for end in self.links[id.0].ends {
@@ -498,12 +500,13 @@ impl Network {
         }
     }
 
-    /// A cable that carries nothing while both ports stay up.
+    /// Sets whether a cable carries nothing while both ports stay up.
     pub fn set_dark(&mut self, id: LinkId, dark: bool) {
         self.links[id.0].dark = dark;
     }
 
-    /// A cable that carries nothing, and whose switches notice, as by BFD between them.
+    /// Sets whether a cable is live. One that is not carries nothing, and its switches notice, as
+    /// by BFD between them.
     pub fn set_live(&mut self, id: LinkId, live: bool) {
         self.set_dark(id, !live);
         for end in self.links[id.0].ends {
@@ -541,14 +544,14 @@ impl Network {
         self.lldp_loss_ppm = ppm;
     }
 
-    /// Sets how much longer messages to one switch take than those to others. Set it before the
+    /// Sets how much longer messages to one switch take than messages to others. Set it before the
     /// switch connects.
     pub fn set_away(&mut self, switch: SwitchId, delay: Duration) {
         self.switches[switch.0].away = delay;
     }
 
     /// Sets the delay of all control channels in one direction, for messages sent from now on. They
-    /// do not overtake those before them.
+    /// do not overtake earlier messages.
     pub fn set_control_delay(&mut self, delay: Duration) {
         self.control_busy_until = self.now + self.control_delay();
         self.config.control_delay = delay;
@@ -559,13 +562,13 @@ impl Network {
         self.config.control_delay.max(busy)
     }
 
-    /// Stops a process: it takes nothing in and says nothing until it is continued.
+    /// Stops a process: it receives and sends nothing until it is continued.
     pub fn stop(&mut self, part: Part) {
         self.stopped.insert(part);
     }
 
-    /// Continues a process: what waits for it comes at once, in its order. The controller looks at
-    /// its deadlines first, which is the worst it can do.
+    /// Continues a process: the events that wait for it happen at once, in their order. The
+    /// controller checks its deadlines first, which is the worst it can do.
     pub fn cont(&mut self, part: Part) {
         self.stopped.remove(&part);
         if part == Part::Controller
@@ -644,14 +647,14 @@ impl Network {
         at.collect()
     }
 
-    /// Other VLANs for the process that runs, and for those after it.
+    /// Sets the VLANs of the running process, and of those after it.
     pub fn set_vlans(&mut self, vlans: Vlans) {
         self.config.process.controller.vlans = vlans.clone();
         self.tell_controller(|controller, now| controller.set_vlans(now, vlans));
     }
 
-    /// Other access lists and bindings for the process that runs, and for those after it. Returns
-    /// the switches that cannot hold them, if there are any: then all stays.
+    /// Sets the access lists and bindings of the running process, and of those after it. If some
+    /// switches cannot hold them, returns these switches and changes nothing.
     pub fn set_access(&mut self, access: Access) -> Result<(), Vec<DatapathId>> {
         let (now, mut answer) = (self.now, Ok(()));
         if let Some(process) = &mut self.process {
@@ -664,32 +667,32 @@ impl Network {
         answer
     }
 
-    /// Other bonds and effects of spanning trees, for the process that runs and those after it.
+    /// Sets the bonds and the effects of spanning trees for the running process and those after it.
     pub fn set_bonds(&mut self, bonds: Bonds, bpdus: BTreeMap<Location, Bpdu>) {
         self.config.process.controller.bonds = bonds.clone();
         self.config.process.controller.bpdus = bpdus.clone();
         self.tell_controller(|controller, now| controller.set_bonds(now, bonds, bpdus));
     }
 
-    /// The same for ports that a crowd of new hosts closes.
+    /// Sets the ports that a crowd of new hosts closes, for the running process and those after it.
     pub fn set_crowd_guards(&mut self, ports: BTreeSet<Location>) {
         self.config.process.controller.crowd_guards = ports.clone();
         self.tell_controller(|controller, now| controller.set_crowd_guards(now, ports));
     }
 
-    /// Other mirrors for the process that runs, and for those after it.
+    /// Sets the mirrors of the running process, and of those after it.
     pub fn set_mirrors(&mut self, mirrors: Mirrors) {
         self.config.process.controller.mirrors = mirrors.clone();
         self.tell_controller(|controller, now| controller.set_mirrors(now, mirrors));
     }
 
-    /// Other gateways for the process that runs, and for those after it.
+    /// Sets the gateways of the running process, and of those after it.
     pub fn set_gateways(&mut self, gateways: Gateways) {
         self.config.process.controller.gateways = gateways.clone();
         self.tell_controller(|controller, now| controller.set_gateways(now, gateways));
     }
 
-    /// Other timeouts for the process that runs.
+    /// Sets the timeouts of the running process.
     pub fn set_timeouts(&mut self, timeouts: Timeouts) {
         if let Some(process) = &mut self.process {
             process.controller.set_timeouts(self.now, timeouts);
@@ -697,7 +700,7 @@ impl Network {
         self.drain_process();
     }
 
-    /// A switch that answers no barrier from now on.
+    /// Makes a switch answer no barrier from now on.
     pub fn set_mute(&mut self, switch: SwitchId) {
         self.switches[switch.0].is_mute = true;
     }
@@ -707,14 +710,14 @@ impl Network {
         self.switches[switch.0].cache.set_delay(delay);
     }
 
-    /// A host asks for another's address, and sends nothing else.
+    /// Has a host ask for another host's address, and send nothing else.
     pub fn resolve(&mut self, from: HostId, to: HostId) {
         let ip = self.hosts[to.0].0.address.ip;
         let frame = self.hosts[from.0].0.resolve(ip);
         self.send_from_host(from, vec![frame]);
     }
 
-    /// The same for another's IPv6 address, if both have one.
+    /// Has a host ask for another host's IPv6 address, if both have one.
     pub fn solicit(&mut self, from: HostId, to: HostId) {
         let ip = self.hosts[to.0].0.ip6;
         let frame = ip.and_then(|ip| self.hosts[from.0].0.solicit(ip));
@@ -729,7 +732,7 @@ impl Network {
         }
     }
 
-    /// Plugs a host in elsewhere, on a fresh port. The old port goes down if `unplug`.
+    /// Plugs a host in at a new port of `to`. The old port goes down if `unplug`.
     pub fn move_host(&mut self, host: HostId, to: SwitchId, unplug: bool) {
         let old = self.link_of(host);
         self.links[old.0].ends[1] = End::Nowhere;
@@ -742,7 +745,7 @@ impl Network {
         self.hosts[host.0].1 = end;
     }
 
-    /// Runs a command of an administrator, or of the process around the controller, on it.
+    /// Runs a command on the controller, as an administrator or the process around it does.
     pub fn tell_controller(&mut self, tell: impl FnOnce(&mut Controller, Instant)) {
         if let Some(process) = &mut self.process {
             tell(&mut process.controller, self.now);
@@ -751,7 +754,7 @@ impl Network {
         }
     }
 
-    /// The process is gone; switches go on with what they have.
+    /// Ends the process; switches continue with the entries they have.
     pub fn kill_controller(&mut self) {
         self.process = None;
         for node in &mut self.switches {
@@ -772,7 +775,7 @@ impl Network {
         self.kill_controller();
     }
 
-    /// A new process; the switches connect to it one after the other.
+    /// Starts a new process; the switches connect to it one after the other.
     pub fn start_controller(&mut self, seed: u64) {
         self.process = Some(Process::new(self.config.process.clone(), seed));
         self.process_due = None;
@@ -783,7 +786,7 @@ impl Network {
         }
     }
 
-    /// The channel breaks; the switch connects again after its delay.
+    /// Breaks a switch's channel; the switch reconnects after its delay.
     pub fn disconnect(&mut self, switch: SwitchId) {
         if let Some(connection) = self.switches[switch.0].connection.take() {
             if let Some(process) = &mut self.process {
@@ -794,7 +797,7 @@ impl Network {
         }
     }
 
-    /// Messages of a switch's agent, whatever they are.
+    /// Sends any message from a switch's agent.
     pub fn say(&mut self, switch: SwitchId, xid: Xid, message: &Message) {
         let node = &self.switches[switch.0];
         let Some(connection) = node.connection else {
@@ -1000,7 +1003,7 @@ impl Network {
         }
     }
 
-    /// Forwards the frames that the relay beside a switch holds ready, and sets its next timer.
+    /// Forwards the frames that the relay beside a switch has ready, and sets its next timer.
     fn drain_hold(&mut self, id: SwitchId) {
         let Some(connection) = self.switches[id.0].connection else {
             return;
@@ -1024,7 +1027,7 @@ impl Network {
         }
     }
 
-    /// Its table may have changed.
+    /// Schedules a lookup of a switch's flows, whose table may have changed.
     fn revalidate_later(&mut self, switch: SwitchId) {
         if let Some(delay) = self.switches[switch.0].cache.handle_change(self.now) {
             self.after(delay, Happening::Revalidate { switch });
@@ -1159,7 +1162,7 @@ impl Network {
         self.after(delay, Happening::Packet { to, data, trail });
     }
 
-    /// Takes a happening into the trace, eight bytes at a time.
+    /// Adds an event to the trace, eight bytes at a time.
     fn note(&mut self, kind: u8, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks();
         let mut last = [kind; 8];

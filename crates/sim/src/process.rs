@@ -45,7 +45,7 @@ pub struct Process {
     pub inbox: Inbox,
     classifier: Classifier,
     lines: BTreeMap<ConnectionId, Line>,
-    /// When the application is done with the message it has.
+    /// Time at which the application is done with its present message.
     busy_until: Instant,
     outputs: VecDeque<ProcessOutput>,
     /// Every event of the controller, in order.
@@ -58,7 +58,7 @@ struct Line {
     session: Session,
     edge: Edge,
     datapath: Option<DatapathId>,
-    /// Read but not taken: the inbox is full, so nothing more is read.
+    /// Frames that are read but not taken: the inbox is full, so nothing more is read.
     unread: VecDeque<Frame>,
     is_paused: bool,
 }
@@ -152,7 +152,7 @@ impl Process {
         self.lines.get(&id).map(|line| &line.session)
     }
 
-    /// The application takes its next message, if it is done with the last.
+    /// Gives the application its next message, if it is done with the last.
     fn serve(&mut self, now: Instant) {
         while self.busy_until <= now
             && let Some(delivery) = self.inbox.poll_frame(now)
@@ -163,7 +163,7 @@ impl Process {
         }
     }
 
-    /// Until nothing moves any more. The controller may have new input of its own.
+    /// Runs until nothing moves any more. The controller may have new input of its own.
     pub(crate) fn drain(&mut self, now: Instant) {
         loop {
             let ready = |line: &Line| {
@@ -183,7 +183,7 @@ impl Process {
         }
     }
 
-    /// One connection's unread frames through its session, as far as the inbox takes them.
+    /// Passes one connection's unread frames through its session, as long as the inbox has room.
     fn read(&mut self, now: Instant, id: ConnectionId) -> bool {
         let mut moved = false;
         loop {

@@ -10,7 +10,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Each host asks for the address of the next one, so that all have their places.
+    /// Has each host ask for the address of the next one, so that all hosts have their places.
     pub fn introduce(&self, network: &mut Network) {
         network.run_for(Duration::from_secs(2));
         for (n, host) in self.hosts.iter().enumerate() {
@@ -20,7 +20,7 @@ impl Topology {
         network.run_for(Duration::from_millis(500));
     }
 
-    /// All pairs of which the second does not answer a ping of the first.
+    /// All pairs in which the second host does not answer a ping from the first.
     pub fn silent_pairs(&self, network: &mut Network, seq: u16) -> Vec<(HostId, HostId)> {
         for (from, to) in self.pairs() {
             network.ping(from, to, seq);
@@ -90,7 +90,7 @@ pub fn tree(network: &mut Network, depth: u32, fanout: usize) -> Topology {
     build(network, count, links, leaves)
 }
 
-/// Every leaf to every spine, hosts on the leaves. Spines are the first switches.
+/// Every leaf joined to every spine, with hosts on the leaves. The spines are the first switches.
 pub fn leaf_spine(network: &mut Network, spines: usize, leaves: usize, hosts: usize) -> Topology {
     let links = (0..leaves).flat_map(|leaf| (0..spines).map(move |spine| (spine, spines + leaf)));
     let hosts_at = (0..leaves * hosts).map(|i| spines + i / hosts);
@@ -116,8 +116,8 @@ pub fn fat_tree(network: &mut Network, k: usize) -> Topology {
     build(network, cores + k * k, links, hosts)
 }
 
-/// A connected graph: a random tree and `extra` links more, parallel ones and loops of one switch
-/// among them. A host on each switch.
+/// A connected graph: a random tree and `extra` more links, which may be parallel or join a switch
+/// to itself. A host on each switch.
 pub fn random(network: &mut Network, n: usize, extra: usize, seed: u64) -> Topology {
     let mut random = SplitMix64::new(seed);
     let mut below = |n: usize| (random.next() % n as u64) as usize;

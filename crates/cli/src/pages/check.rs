@@ -1,12 +1,12 @@
 //! Checks of a program's help: every command has a description, and an `Example:` of its own whose
-//! lines run as they stand. Each check panics with what is wrong.
+//! lines run as they stand. Each check panics with a message that names the problem.
 
 use clap::{Command, ValueEnum};
 
 /// Reads a command line, as the program's `try_parse_from` does.
 pub type Parse = fn(Vec<String>) -> Result<(), clap::Error>;
 
-/// The commands that do something, with their words: `["auster", "pki", "init"]`.
+/// The commands without subcommands, with their words: `["auster", "pki", "init"]`.
 fn leaves(program: &Command) -> Vec<(Vec<String>, Command)> {
     fn collect(path: Vec<String>, command: &Command, leaves: &mut Vec<(Vec<String>, Command)>) {
         let path = [path, vec![command.get_name().to_string()]].concat();
@@ -74,7 +74,7 @@ fn descriptions(program: &Command) {
         let path = path.join(" ");
         assert!(command.get_about().is_some(), "{path} has no description");
         for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
-            // A value that is named after what it is needs no more.
+            // A value whose name describes it needs no help.
             let says = arg.get_help().is_some() || arg.is_positional();
             assert!(says, "{path}: {} has no help", arg.get_id());
         }
@@ -113,7 +113,7 @@ fn manual_pages(program: &Command) {
             assert!(text.contains(section), "{name} has no {section}");
         }
         for line in examples(&command) {
-            // Roff has words of its own for quotes.
+            // Roff has its own notation for quotes.
             let plain = line.split(['\'', '"']).next().unwrap_or_default();
             let plain = plain.trim_end().replace('-', "\\-");
             assert!(text.contains(&plain), "{name} lacks '{plain}'");

@@ -1,4 +1,4 @@
-//! When messages come: evenly, at random, or in bursts. Integer arithmetic throughout, so that a
+//! Arrival times of messages: even, random, or in bursts. Integer arithmetic throughout, so that a
 //! seed gives the same instants on any machine.
 
 use clock::{Duration, Instant, SplitMix64};
@@ -6,12 +6,12 @@ use clock::{Duration, Instant, SplitMix64};
 /// How the messages of a source are spread over time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
-    /// At equal distances, from a random start.
+    /// At equal intervals, from a random start.
     Even,
     /// Independent of each other: a Poisson process.
     Poisson,
-    /// Poisson while a burst lasts, nothing between bursts; both last exponential times of these
-    /// means. The mean rate is that of the source.
+    /// Poisson while a burst lasts, nothing between bursts; both last exponential times with these
+    /// means. The mean rate is the source's.
     Bursts { on: Duration, off: Duration },
 }
 
@@ -23,7 +23,7 @@ const FRACTION_BITS: u32 = 16;
 pub(crate) struct Source {
     arrivals: Arrivals,
     random: SplitMix64,
-    /// Mean gap while it sends, with fraction.
+    /// Mean gap while the source sends, with fraction.
     gap: u64,
     /// The last arrival, with fraction.
     at: u64,
@@ -66,8 +66,8 @@ impl Source {
         Instant(self.at >> FRACTION_BITS)
     }
 
-    /// A gap that the end of its burst cuts begins anew with the next burst: the exponential
-    /// distribution has no memory.
+    /// Returns the next arrival. A gap cut off by the end of a burst is drawn again in the next
+    /// burst: the exponential distribution has no memory.
     fn next_of_burst(&mut self, on: u64, off: u64) -> u64 {
         let mut at = self.at;
         loop {
@@ -81,7 +81,7 @@ impl Source {
     }
 
     /// An exponential draw, by von Neumann's comparison of even draws: exact, and without a
-    /// logarithm, which differs per machine. Runs of falling draws of odd length end it.
+    /// logarithm, which differs between machines. A run of falling draws of odd length ends it.
     fn exponential(&mut self, mean: u64) -> u64 {
         let mut whole = 0;
         loop {

@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use clock::Instant;
 
-/// Events to come. Equal times come out in the order they went in, so a run is the same on any
-/// machine.
+/// Future events. Events of equal time are returned in order of insertion, so a run is the same on
+/// any machine.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<Entry<E>>,
@@ -55,7 +55,7 @@ impl<E> EventQueue<E> {
 }
 
 impl<E> Ord for Entry<E> {
-    /// The earliest is the greatest: the heap gives the greatest first.
+    /// The earliest entry is the greatest: the heap returns the greatest first.
     fn cmp(&self, other: &Entry<E>) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }

@@ -1,5 +1,5 @@
-//! One direction of the channel: the production scheduler, a FIFO below it as a socket's buffer
-//! is one, and the wire.
+//! One direction of the channel: the production scheduler, a FIFO below it that models a socket's
+//! buffer, and the wire.
 
 use std::collections::VecDeque;
 
@@ -16,8 +16,8 @@ pub struct LineSetup {
     pub rate_bps: u64,
     /// Time from the end of sending to arrival.
     pub propagation: Duration,
-    /// The scheduler gives messages down while fewer bytes than this wait below it or are being
-    /// sent; with 0, one message when the one before has left.
+    /// The scheduler passes messages down while fewer bytes than this wait below it or are being
+    /// sent. With 0, it passes one message down when the previous one has left.
     pub below_bytes: usize,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Message {
     pub entered: Instant,
 }
 
-/// Whose message it is.
+/// The owner of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// An attempt of a transaction of the target.
@@ -46,11 +46,12 @@ pub struct LineTally {
     pub lost: u64,
     pub sent: u64,
     pub bytes_sent: u64,
-    /// How long the wire was sending.
+    /// Time during which the wire was sending.
     pub busy_ns: u64,
     /// Time from offer to the start of sending, summed over all messages sent.
     pub waited_ns: u128,
-    /// Times that the wire stood still while something waited. A line that conserves work has none.
+    /// Number of times that the wire was idle while messages waited. A work-conserving line has
+    /// none.
     pub idle_with_work: u64,
 }
 
@@ -81,9 +82,9 @@ impl Line {
         }
     }
 
-    /// Queues a message and puts what was lost for it into `lost`. Packet-ins are shed by the
-    /// scheduler. Nothing else is in production; the published model drops it at the tail of a
-    /// full queue, and so does this line.
+    /// Queues a message and adds the messages lost for it to `lost`. The scheduler sheds
+    /// packet-ins. In production nothing else is shed; the published model drops it at the tail of
+    /// a full queue, and so does this line.
     pub fn offer(&mut self, now: Instant, tag: Tag, message: Message, lost: &mut Vec<Owner>) {
         self.tally.offered += 1;
         let queue = usize::from(tag.queue);
@@ -97,7 +98,8 @@ impl Line {
         self.collect_shed(lost);
     }
 
-    /// The message that the wire begins to send now, if it stands still, and when it has left.
+    /// Starts to send the next message, if the wire is idle. Returns the time at which the message
+    /// has left.
     pub fn start(&mut self, now: Instant, lost: &mut Vec<Owner>) -> Option<Instant> {
         self.refill(now, lost);
         if self.is_sending {
@@ -112,7 +114,7 @@ impl Line {
         Some(now + self.sending_time(message.wire_bytes))
     }
 
-    /// The wire has sent its message, which arrives at the time given.
+    /// Removes the message that the wire has sent. Returns it with its arrival time.
     pub fn finish(&mut self, now: Instant) -> (Instant, Message) {
         let message = self.below.pop_front().expect("the one that was sent");
         self.is_sending = false;
@@ -132,7 +134,7 @@ impl Line {
             self.below_bytes += message.wire_bytes as usize;
             self.below.push_back(message);
         }
-        // What is too old is shed when it would have been its turn.
+        // Messages that are too old are shed when it would have been their turn.
         self.collect_shed(lost);
     }
 

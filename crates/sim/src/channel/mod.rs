@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The target makes a packet-in for each of its packets and waits for the packet-out: a
-//! transaction. One whose message is lost begins anew after the retry time, as the published model
-//! has it (over a real channel nothing is sent twice). Cross traffic loads either direction by its
-//! own sources. Time and seed are arguments: equal arguments, equal outcomes.
+//! transaction. A transaction whose message is lost starts again after the retry time, as in the
+//! published model (over a real channel nothing is sent twice). Cross traffic from its own sources
+//! loads either direction. Time and seed are arguments, so equal arguments give equal outcomes.
 
 mod arrivals;
 pub(crate) mod event;
@@ -36,12 +36,12 @@ use traffic::{Pool, Sending};
 /// The simulated channel and its load.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Both ends have it.
+    /// The policy map of both ends.
     pub map: PolicyMap,
     pub line: LineSetup,
     /// Time the controller takes for an answer. `controller_jitter` adds an even random share of
-    /// itself. Without jitter, answers keep step with the wire: in a run all of them would find the
-    /// queue full, or none.
+    /// itself. Without jitter, answers keep step with the wire: in a run, either all or none of
+    /// them would find the queue full.
     pub controller: Duration,
     pub controller_jitter: Duration,
     /// Time the model charges a packet-in for its classification.
@@ -49,9 +49,10 @@ pub struct Setup {
     pub target: Target,
     pub cross: Vec<Cross>,
     pub retry: Retry,
-    /// Whether the target is answered: without, a packet-in that arrives is a transaction done.
+    /// Whether the controller answers the target. If not, a transaction is done when its packet-in
+    /// arrives.
     pub is_answered: bool,
-    /// How long transactions begin.
+    /// Time during which transactions begin.
     pub duration: Duration,
     /// The longest time for transactions still under way after that.
     pub drain: Duration,
@@ -74,7 +75,7 @@ pub struct Cross {
     pub arrivals: Arrivals,
 }
 
-/// When a transaction without an answer begins anew, and how often.
+/// Time after which a transaction without an answer is tried again, and the number of retries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
     pub after: Duration,
@@ -95,18 +96,18 @@ pub struct Outcome {
     pub messages_lost: u64,
     /// Delay of each completed transaction, from its first packet-in to the packet-out.
     pub delays_ns: Vec<u64>,
-    /// Time each first packet-in that arrived took to the controller.
+    /// Time to the controller of each first packet-in that arrived.
     pub one_way_ns: Vec<u64>,
     /// Messages offered and lost, for each cross source.
     pub cross: Vec<(u64, u64)>,
     /// Counts of the line to the controller and of the line to the switch.
     pub lines: [LineTally; 2],
-    /// When it ended.
+    /// Time at which the run ended.
     pub virtual_time: Duration,
 }
 
 impl Setup {
-    /// Messages of 220 bytes per second that fill the line.
+    /// The number of 220-byte messages per second that fills the line.
     pub fn capacity_per_second(&self) -> f64 {
         self.line.rate_bps as f64 / (8 * MESSAGE_BYTES) as f64
     }
@@ -131,10 +132,10 @@ impl Setup {
     }
 }
 
-/// The channel of the target's switch, and what stands for that of data packets.
+/// The channel of the target's switch, and the one that stands for the channel of data packets.
 const CHANNEL: u64 = 1;
 const DATA_CHANNEL: u64 = 2;
-/// Where target packets come in, and data packets.
+/// The in-ports of target packets and of data packets.
 const TARGET_PORT: u32 = 1;
 const CROSS_PORT: u32 = 2;
 

@@ -14,14 +14,14 @@ pub const HEADER_BYTES: usize = 40;
 /// The published length of an OpenFlow message on the wire, these headers included.
 pub const MESSAGE_BYTES: usize = 220;
 
-/// Flows of one source. A queue holds fewer, so none waits beside one of its own flow.
+/// Flows of one source. A queue holds fewer messages, so no two messages of a flow wait in it.
 const FLOWS: u16 = 4096;
 
 /// The kind of the other messages on a channel, or of data packets beside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// Packet-ins in one direction, packet-outs in the other, each of another flow, to this UDP
-    /// port.
+    /// Packet-ins in one direction and packet-outs in the other, each of a different flow, to this
+    /// UDP port.
     Packets { udp_dst: u16, in_port: u32 },
     /// Echo requests.
     Echo,
@@ -67,7 +67,7 @@ impl Pool {
     }
 }
 
-/// Where data packets go.
+/// The UDP destination port of data packets.
 const DATA_UDP_DST: u16 = 5001;
 /// Encoded bytes of a message.
 const ENCODED_BYTES: usize = MESSAGE_BYTES - HEADER_BYTES;

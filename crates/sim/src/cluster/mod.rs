@@ -1,8 +1,8 @@
 //! A cluster of controllers under virtual time: the real [`Cluster`] machines, a model store, model
 //! switches with roles, and the network between them.
 //!
-//! Every member writes to each switch that it serves, each 50 ms. [`World`] judges as it runs; what
-//! is wrong is in [`World::faults`].
+//! Every 50 ms, each member writes to every switch that it serves. [`World`] checks the run and
+//! keeps the errors that it finds in [`World::faults`].
 
 mod store;
 mod switch;
@@ -26,17 +26,18 @@ pub use switch::{Connection, ModelSwitch, RoleAnswer};
 const TICK: Duration = Duration::from_millis(50);
 const KEEPALIVE: Duration = Duration::from_secs(1);
 const EXPIRY_STEP: Duration = Duration::from_millis(500);
-/// The time in which members notice that the store was restored, and agree on a new epoch. Terms
-/// may be given twice until then.
+/// The time within which members notice that the store was restored, and agree on a new epoch.
+/// Terms may be given twice until then.
 const UNNOTICED_MAX: Duration = Duration::from_secs(2);
-/// The time until every member has heard of a change in the store: its watch may have broken
+/// The time within which every member receives a change in the store: its watch may have broken
 /// without notice.
 const NEWS_MAX: Duration = Duration::from_millis(450);
-/// Timers of a member at one time.
+/// Maximum number of timers of a member at one time.
 const TIMERS_MAX: u32 = 8;
-/// Faults that are kept.
+/// Maximum number of faults that are kept.
 const FAULTS_MAX: usize = 8;
-/// Messages of one member a second: to each peer, to the store, and to each switch.
+/// Maximum number of messages of one member a second: to each peer, to the store, and to each
+/// switch.
 const PEER_MESSAGES_MAX: u64 = 60;
 const STORE_REQUESTS_MAX: u64 = 40;
 const ROLE_REQUESTS_MAX: u64 = 60;
@@ -69,14 +70,14 @@ enum ToStore {
     Revoke,
 }
 
-/// A request to the store, with what its member knew when it sent it.
+/// A request to the store, with the member's knowledge at the time it was sent.
 #[derive(Clone, Debug)]
 struct Request {
     number: u32,
     request: StoreRequest,
     /// The schema in use.
     form: u32,
-    /// Whether there was a reason to move a shard, if the request does.
+    /// Whether there was a reason to move a shard, if the request moves one.
     has_reason: bool,
 }
 
@@ -90,7 +91,7 @@ enum ToSwitch {
 enum Event {
     /// For a member, if it is still the same process.
     Node(usize, u32, Input),
-    /// For the process of the store to which it was sent, from that of a member.
+    /// For the store's process to which it was sent, from a member's process.
     Store(u32, usize, u32, ToStore),
     Switch(usize, usize, ConnectionId, ToSwitch),
     Connect(usize, usize, u32),
@@ -98,30 +99,30 @@ enum Event {
     Exit(usize, u32),
 }
 
-/// A member's process, and what its host keeps of it.
+/// A member's process, and the state that its host keeps of it.
 #[derive(Debug)]
 struct Node {
     id: MemberId,
     cluster: Option<Cluster>,
-    /// Counts its processes.
+    /// Counts the member's processes.
     process: u32,
     /// The greatest schema that the process reads, and that the installed program reads.
     reads: u32,
     installed: u32,
     is_ready: bool,
     is_leaving: bool,
-    /// It has read that it is drained, and so is not ready.
+    /// Whether the member has read that it is drained, and so is not ready.
     is_drained: bool,
-    /// It has said that it is deaf, and so its entry is not ready.
+    /// Whether the member has reported that it is deaf, and so its entry is not ready.
     says_deaf: bool,
     is_stopped: bool,
-    /// The application does not tick.
+    /// Whether the application does not tick.
     is_stalled: bool,
-    /// Others do not reach it, and it reaches them.
+    /// Whether others do not reach the member, although it reaches them.
     is_deaf: bool,
     held: VecDeque<Input>,
     timer_at: Option<Instant>,
-    /// The last timer, and how many have come at that time.
+    /// The time of the last timer, and the number of timers at that time.
     timers: (Instant, u32),
     high_water: Option<HighWater>,
     /// The number of the latest request to the store.
@@ -129,14 +130,14 @@ struct Node {
     /// The watch: its number, and whether the store serves it.
     watch: u32,
     is_watching: bool,
-    /// Connections on which it has heard that it is no longer master.
+    /// Connections on which the member was notified that it is no longer master.
     demoted: BTreeSet<ConnectionId>,
-    /// When each peer was heard last; `None` once it was reset.
+    /// Time of the last heartbeat from each peer; `None` once its connection was reset.
     heard: Vec<Option<Instant>>,
     sent: Sent,
 }
 
-/// Messages within the present second.
+/// Messages sent within the present second.
 #[derive(Debug, Default)]
 struct Sent {
     second: u64,
@@ -153,7 +154,7 @@ pub struct Takeover {
     pub shard: ShardId,
 }
 
-/// The whole.
+/// The whole model: members, store, switches and the network between them.
 #[derive(Debug)]
 pub struct World {
     now: Instant,
@@ -162,34 +163,35 @@ pub struct World {
     nodes: Vec<Node>,
     pub store: ModelStore,
     backup: Option<ModelStore>,
-    /// Counts the store's processes: a request ends with the one that has it.
+    /// Counts the store's processes: a request is lost with the process that has it.
     store_process: u32,
     /// The time that the store takes for each request.
     store_delay: Duration,
-    /// Until when members may not have noticed a restore.
+    /// The time until which members may not have noticed a restore.
     unnoticed_until: Instant,
-    /// The greatest epoch of the store before it was restored last.
+    /// The greatest epoch of the store before its last restore.
     lost_epoch: Option<u16>,
     /// Orders that were written into a restored store whose epoch was not raised yet.
     pub unfenced: u64,
     pub switches: Vec<ModelSwitch>,
     shards: u16,
-    /// Pairs of members, members and switches, and members, that do not reach each other, a switch,
-    /// or the store.
+    /// Cut connections: pairs of members, pairs of a switch and a member, and members cut from the
+    /// store.
     cut_peers: BTreeSet<(usize, usize)>,
     cut_switches: BTreeSet<(usize, usize)>,
     cut_store: BTreeSet<usize>,
-    /// The last arrival between two places: nothing overtakes on a connection.
+    /// The last arrival between two places: messages on a connection do not overtake each other.
     last: BTreeMap<(Place, Place), Instant>,
     connections: u64,
-    /// The member of each generation that was asked for.
+    /// The member that first claimed each generation.
     claims: BTreeMap<u64, usize>,
-    /// Orders whose use has begun because of a suspicion.
+    /// Orders that came into use because of a suspicion.
     taken: BTreeSet<(ShardId, u64)>,
     pub takeovers: Vec<Takeover>,
-    /// Changes of the first owner in the store, without a suspicion.
+    /// Changes of the first owner in the store.
     pub handovers: u64,
-    /// When each switch took a write last, and the longest time without since it was set to zero.
+    /// Time of each switch's last accepted write, and the longest time without one since the last
+    /// reset.
     written_at: Vec<Option<Instant>>,
     pub longest_gap: Duration,
     /// Writes that a switch refused.
@@ -305,7 +307,8 @@ impl World {
         self.random.next() % end.max(1)
     }
 
-    /// A time for a message to arrive: 0.2 to 2.2 ms, after what has left before.
+    /// Returns the arrival time of a message: 0.2 to 2.2 ms from now, and not before earlier
+    /// messages.
     fn arrival(&mut self, from: Place, to: Place) -> Instant {
         let delay = Duration::from_micros(200 + self.below(2000));
         let last = self.last.entry((from, to)).or_default();
@@ -434,7 +437,7 @@ impl World {
         }
     }
 
-    /// SIGSTOP and SIGCONT.
+    /// Stops or continues a member's process, as by SIGSTOP and SIGCONT.
     pub fn set_stopped(&mut self, member: usize, is_stopped: bool) {
         if !self.is_running(member) {
             return;
@@ -448,13 +451,14 @@ impl World {
         }
     }
 
-    /// Stalls the application of a member, or lets it go on.
+    /// Stalls the application of a member, or lets it continue.
     pub fn set_stalled(&mut self, member: usize, is_stalled: bool) {
         self.note(|| format!("stalled {member}: {is_stalled}"));
         self.nodes[member].is_stalled = is_stalled;
     }
 
-    /// Has a member hear nobody, while the others hear it: a firewall drops what is for its port.
+    /// Sets whether a member receives nothing from its peers while they receive its messages, as
+    /// when a firewall drops packets for its port.
     pub fn set_deaf(&mut self, member: usize, is_deaf: bool) {
         self.note(|| format!("deaf {member}: {is_deaf}"));
         self.nodes[member].is_deaf = is_deaf;
@@ -465,7 +469,7 @@ impl World {
         !is_cut && !self.nodes[to].is_deaf
     }
 
-    /// Cuts two members from each other, or mends it.
+    /// Cuts two members from each other, or reconnects them.
     pub fn set_cut(&mut self, a: usize, b: usize, is_cut: bool) {
         self.note(|| format!("cut {a} {b}: {is_cut}"));
         let pair = (a.min(b), a.max(b));
@@ -475,7 +479,7 @@ impl World {
         };
     }
 
-    /// Cuts a member from a switch, or mends it.
+    /// Cuts a member from a switch, or reconnects them.
     pub fn set_switch_cut(&mut self, switch: usize, member: usize, is_cut: bool) {
         self.note(|| format!("cut switch {switch} {member}: {is_cut}"));
         match is_cut {
@@ -489,7 +493,7 @@ impl World {
         }
     }
 
-    /// Cuts a member from the store, or mends it.
+    /// Cuts a member from the store, or reconnects it.
     pub fn set_store_cut(&mut self, member: usize, is_cut: bool) {
         self.note(|| format!("cut store {member}: {is_cut}"));
         match is_cut {
@@ -517,27 +521,28 @@ impl World {
         }
     }
 
-    /// Has the store take this long for each request, as one whose disk is slow. Members have given
-    /// up by then, and it does what they asked for all the same.
+    /// Sets the time that the store takes for each request, as with a slow disk. Members have given
+    /// up by then, but the store still carries out their requests.
     pub fn set_store_delay(&mut self, delay: Duration) {
         self.note(|| format!("store takes {delay:?}"));
         self.store_delay = delay;
     }
 
-    /// Fills the store, or empties it: it then refuses whatever needs room, and answers reads.
+    /// Fills the store, or empties it: a full store refuses requests that need room, and answers
+    /// reads.
     pub fn set_store_full(&mut self, is_full: bool) {
         self.note(|| format!("store full: {is_full}"));
         self.store.is_full = is_full;
     }
 
-    /// Ends all watches: the store was compacted, say.
+    /// Ends all watches, as when the store is compacted.
     pub fn lose_watches(&mut self) {
         for member in 0..self.nodes.len() {
             self.lose_watch(member);
         }
     }
 
-    /// Ends the watch of a member; what is under way on it is lost.
+    /// Ends the watch of a member; changes under way on it are lost.
     pub fn lose_watch(&mut self, member: usize) {
         if std::mem::take(&mut self.nodes[member].is_watching) {
             let watch = self.nodes[member].watch;
@@ -546,7 +551,7 @@ impl World {
         }
     }
 
-    /// Notes the store's state for [`World::restore`].
+    /// Saves the store's state for [`World::restore`].
     pub fn back_up(&mut self) {
         self.note(|| "back up".to_owned());
         self.backup = Some(self.store.clone());
@@ -565,7 +570,8 @@ impl World {
         }
     }
 
-    /// When all members have noticed that the store was restored: nobody does while it is down.
+    /// The time by which all members have noticed that the store was restored: none does while it
+    /// is down.
     fn noticed_at(&self) -> Instant {
         match self.store.is_up {
             true => self.now + UNNOTICED_MAX,
@@ -573,7 +579,7 @@ impl World {
         }
     }
 
-    /// Breaks a switch's connection; it comes back a little later.
+    /// Breaks a switch's connection; the switch reconnects a little later.
     pub fn disconnect(&mut self, switch: usize, member: usize) {
         if let Some(connection) = self.switches[switch].connections[member].take() {
             self.note(|| format!("disconnect switch {switch} {member}"));
@@ -598,13 +604,13 @@ impl World {
         self.switches[switch].reboot();
     }
 
-    /// Somebody else asks for the role of master at a switch, with this generation.
+    /// Has a foreign controller ask for the role of master at a switch, with this generation.
     pub fn claim(&mut self, switch: usize, generation: Generation) {
         self.note(|| format!("foreign claim at {switch}: {generation}"));
         let Some(member) = self.switches[switch].master() else {
             return;
         };
-        // The stranger has no connection in the model, so the master only loses its role.
+        // The foreign controller has no connection in the model, so the master only loses its role.
         let request = RoleMessage::new(Role::Secondary, generation.0);
         let (answer, _) = self.switches[switch].handle(member, request);
         if let RoleAnswer::Reply(status) = answer {
@@ -726,7 +732,7 @@ impl World {
                     is_ready,
                     reads: self.nodes[member].reads,
                 };
-                // Who has no entry compares the schema first.
+                // A member without an entry compares the schema first.
                 if !self.is_too_old(member) || self.store.members().contains_key(&id) {
                     self.store.register(self.now, &id, entry);
                 }
@@ -760,8 +766,8 @@ impl World {
         self.publish();
     }
 
-    /// Whether a shard may change hands by this write: the owner was suspected, has no entry, or is
-    /// to leave, or an operator wants it. `None` if it does not change hands.
+    /// Whether this write may give a shard to another owner: the owner was suspected, has no entry,
+    /// or is to leave, or an operator wants it. `None` if the owner stays.
     fn reason(&self, member: usize, request: &StoreRequest) -> Option<bool> {
         let StoreRequest::PutOwn { shard, order, .. } = request else {
             return None;
@@ -772,7 +778,7 @@ impl World {
             return None;
         }
         let entry = self.store.members().get(owner);
-        // Others hear of a new entry a little later.
+        // Other members learn of a new entry a little later.
         let is_leaving = entry.is_none_or(|entry| !entry.is_ready)
             || self.now - self.store.changed_at(owner) < NEWS_MAX;
         let is_taken = self.taken.contains(&(*shard, own.revision));
@@ -781,7 +787,8 @@ impl World {
         Some(is_leaving || is_taken || is_asked || !self.hears(member, owner))
     }
 
-    /// Every member that is there reads the schema in use, and all writes are in it.
+    /// Checks that every member with an entry reads the schema in use, and that all writes are in
+    /// it.
     fn check_form(&mut self, member: usize, is_too_old: bool, sent: &Request) {
         let (form, request, in_use) = (sent.form, &sent.request, self.store.schema());
         if let StoreRequest::PutSchema { schema, .. } = request {
@@ -812,7 +819,7 @@ impl World {
         }
     }
 
-    /// Has the watches hear of what has changed.
+    /// Sends the store's changes to the watches.
     fn publish(&mut self) {
         for change in std::mem::take(&mut self.store.changes) {
             for member in 0..self.nodes.len() {
@@ -869,7 +876,7 @@ impl World {
             return;
         };
         match input {
-            // Another for the same time has had its turn.
+            // Another timer for the same time has had its turn.
             Input::Timer if node.timer_at.is_none_or(|at| now < at) => return,
             Input::Timer => {
                 node.timer_at = None;
@@ -908,7 +915,7 @@ impl World {
             }
             Input::Store(number, answer) => {
                 // A member's requests are carried out one after the other: the answer to an earlier
-                // one begins no watch.
+                // request begins no watch.
                 if number == node.asked {
                     self.watch(member, &answer);
                 }
@@ -977,7 +984,8 @@ impl World {
         self.drain(member);
     }
 
-    /// The store has answered a read: a watch runs from its revision. Changes meanwhile follow.
+    /// Starts a watch from the revision of a read that the store has answered. Changes meanwhile
+    /// follow.
     fn watch(&mut self, member: usize, answer: &StoreAnswer) {
         let StoreAnswer::Read(snapshot) = answer else {
             return;
@@ -988,14 +996,14 @@ impl World {
         node.is_watching = is_reached;
         let is_same = snapshot.cluster_id == self.store.cluster_id
             && snapshot.revision == self.store.revision;
-        // What has changed since is not kept in the model: the watch is compacted.
+        // The model does not keep the changes since then: the watch is compacted.
         if !is_reached || !is_same {
             node.is_watching = true;
             self.lose_watch(member);
         }
     }
 
-    /// Keeps the member's entry alive, and says whether it is ready.
+    /// Keeps the member's entry alive, and reports whether the member is ready.
     fn register(&mut self, member: usize) {
         let node = &self.nodes[member];
         let is_ready = node.is_ready && !node.says_deaf;
@@ -1017,7 +1025,7 @@ impl World {
 
     /// The application writes to each switch that it serves.
     fn write(&mut self, member: usize) {
-        // What it was given before is drained first, as the driver does.
+        // The outputs of earlier input are drained first, as the driver does.
         self.drain(member);
         for switch in 0..self.switches.len() {
             let dpid = self.switches[switch].dpid;
@@ -1132,7 +1140,7 @@ impl World {
         }
     }
 
-    /// Whether a member has heard another within the time of three heartbeats.
+    /// Whether a member has received a heartbeat of another within the time of three heartbeats.
     fn hears(&self, member: usize, other: &MemberId) -> bool {
         let silence = Duration::from_millis(300);
         let other = self.nodes.iter().position(|node| node.id == *other);
@@ -1140,7 +1148,7 @@ impl World {
         heard.is_some_and(|heard| self.now - heard < silence)
     }
 
-    /// A member takes over only from one that it has not heard for a while.
+    /// Checks that a member takes over only from a member that has been silent for a while.
     fn check_takeover(&mut self, member: usize, shard: ShardId, from: &MemberId) {
         if self.hears(member, from) {
             self.fault(format!(
@@ -1188,8 +1196,8 @@ impl World {
         self.written_at.fill(None);
     }
 
-    /// Checks what holds in quiet times: every switch has one master, which knows it, and all
-    /// members know the store's orders.
+    /// Checks the conditions of quiet times: every switch has one master, which knows its role, and
+    /// all members know the store's orders.
     pub fn check_quiet(&mut self) {
         for switch in 0..self.switches.len() {
             let ModelSwitch { dpid, .. } = self.switches[switch];

@@ -1,4 +1,4 @@
-//! A model of etcd: a linearizable key-value store with revisions, leases that are looked at each
+//! A model of etcd: a linearizable key-value store with revisions, leases that are checked every
 //! half second, watches, compaction, and restoring from a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +15,10 @@ pub const LEASE: Duration = Duration::from_secs(3);
 /// The store and its data.
 #[derive(Clone, Debug)]
 pub struct ModelStore {
-    /// It answers.
+    /// Whether the store answers.
     pub is_up: bool,
-    /// It has no room (NOSPACE): it refuses what needs some, and keeps leases alive.
+    /// Whether the store has no room (NOSPACE): it refuses requests that need room, and keeps
+    /// leases alive.
     pub is_full: bool,
     pub cluster_id: u64,
     pub revision: u64,
@@ -33,7 +34,7 @@ pub struct ModelStore {
     epoch: Option<(u16, u64)>,
     /// The schema in use and the revision of its key.
     schema: (u32, u64),
-    /// Changes that watches are still to hear of.
+    /// Changes that are not yet sent to the watches.
     pub changes: Vec<StoreChange>,
 }
 
@@ -61,7 +62,7 @@ impl ModelStore {
         &self.members
     }
 
-    /// When a member's entry was put last with another value.
+    /// The time at which a member's entry was last put with another value.
     pub fn changed_at(&self, id: &MemberId) -> Instant {
         self.changed_at.get(id).copied().unwrap_or_default()
     }
@@ -85,7 +86,7 @@ impl ModelStore {
         self.revision
     }
 
-    /// Puts a key of somebody else: only the revision grows.
+    /// Puts a key of another user of the store: only the revision grows.
     pub fn put_other(&mut self) {
         self.revision += 1;
     }
@@ -102,7 +103,7 @@ impl ModelStore {
         }
     }
 
-    /// Whether an operator wants a shard's present order to be replaced by one of this member.
+    /// Whether an operator wants a shard's present order to be replaced by an order of this member.
     pub fn is_asked_for(&self, shard: ShardId, to: &MemberId) -> bool {
         let (asked, own) = (self.moves.get(&shard), self.own.get(&shard));
         let is_asked =
@@ -110,7 +111,7 @@ impl ModelStore {
         asked.zip(own).is_some_and(is_asked)
     }
 
-    /// Keeps a member's entry alive, and puts it if it is not there or another.
+    /// Keeps a member's entry alive, and puts it if it is missing or has changed.
     pub fn register(&mut self, now: Instant, id: &MemberId, member: Member) {
         let is_known = self.leases.contains_key(id);
         if is_known || !self.is_full {
@@ -141,14 +142,14 @@ impl ModelStore {
         }
     }
 
-    /// A new leader gives every lease its whole time again.
+    /// Gives every lease its whole time again, as a new leader does.
     pub fn extend_leases(&mut self, now: Instant) {
         for until in self.leases.values_mut() {
             *until = now + LEASE;
         }
     }
 
-    /// Goes back to an earlier state, as `etcdctl snapshot restore` does.
+    /// Restores an earlier state, as `etcdctl snapshot restore` does.
     pub fn restore(&mut self, now: Instant, backup: &ModelStore, cluster_id: u64) {
         *self = ModelStore {
             is_up: self.is_up,

@@ -1,5 +1,5 @@
-//! A model switch with the roles of OpenFlow 1.3.5, 6.3.6: generations are checked, and a master
-//! that is replaced hears of it.
+//! A model switch with the roles of OpenFlow 1.3.5, 6.3.6: generations are checked, and a replaced
+//! master is notified.
 
 use openflow::DatapathId;
 use openflow::message::{Role, RoleMessage};
@@ -43,12 +43,12 @@ impl ModelSwitch {
         }
     }
 
-    /// Loses its power: everything it knew is gone.
+    /// Loses its power, and all its state.
     pub fn reboot(&mut self) {
         (self.generation, self.writer) = (None, None);
     }
 
-    /// Handles a request. Returns the answer, and the members that are masters no longer.
+    /// Handles a request. Returns the answer, and the members that are no longer masters.
     pub fn handle(&mut self, from: usize, request: RoleMessage) -> (RoleAnswer, Vec<usize>) {
         let generation = Generation(request.generation_id);
         let mut demoted = Vec::new();
@@ -86,8 +86,8 @@ impl ModelSwitch {
         (RoleAnswer::Reply(reply), demoted)
     }
 
-    /// A member writes: whether its role allows it. An error is another writer since the last
-    /// change of roles.
+    /// Handles a write of a member. Returns whether its role allows it. An error is another writer
+    /// since the last change of roles.
     pub fn write(&mut self, from: usize) -> Result<bool, String> {
         let role = self.connections[from].map(|connection| connection.role);
         if role != Some(Role::Primary) && role != Some(Role::Equal) {
@@ -103,7 +103,7 @@ impl ModelSwitch {
         Ok(true)
     }
 
-    /// The member whose connection is the master's.
+    /// The member whose connection has the role of master.
     pub fn master(&self) -> Option<usize> {
         let is_master = |c: &Option<Connection>| c.is_some_and(|c| c.role == Role::Primary);
         self.connections.iter().position(is_master)

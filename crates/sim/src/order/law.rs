@@ -1,5 +1,5 @@
-//! The judge: whether what came out came in an order that OpenFlow allows. It knows what went in
-//! and nothing of how it travelled, and needs a constant time per message.
+//! The judge: checks whether messages came out in an order that OpenFlow allows. It knows the
+//! messages sent but not how they travelled, and needs constant time per message.
 
 use clock::Fnv1a;
 use openflow::Frame;
@@ -27,7 +27,7 @@ struct Scope {
     /// Counts of the messages that were sent, and of those that have come out.
     before: Counts,
     out: Counts,
-    /// Numbers of the state messages, and of these how many have come out without a gap.
+    /// Numbers of the state messages, and the number of these that have come out without a gap.
     states: Vec<u32>,
     states_done: u32,
     last_state: Option<u32>,
@@ -91,7 +91,7 @@ impl Judge {
         }
     }
 
-    /// A message came out. The error says which part of the law was broken.
+    /// Judges a message that came out. The error names the part of the law that was broken.
     pub fn handle_delivered(&mut self, frame: &Frame) -> Result<(), String> {
         let number = frame.xid().0 & ((1 << DOMAIN_SHIFT) - 1);
         let Some(sent) = self.sent.get_mut(number as usize) else {
@@ -133,7 +133,7 @@ impl Judge {
         missing.filter(|sent| !may_be_shed(sent)).count() as u64
     }
 
-    /// Which part of the law is broken when this one comes now.
+    /// Returns the part of the law that is broken if this message comes out now.
     fn broken(&self, number: u32, rank: Rank, domain: u8, before: Counts) -> Option<&'static str> {
         let scope = &self.scopes[usize::from(domain)];
         let to_switch = self.direction == Direction::ToSwitch;
@@ -284,7 +284,8 @@ mod tests {
     }
 
     proptest! {
-        /// Pair by pair, as the law is written, and at once: the same answer for any order.
+        /// Judging pair by pair, as the law is written, and judging at once give the same answer
+        /// for any order.
         #[test]
         fn the_judge_says_what_the_law_says_pair_by_pair(
             seed: u64,

@@ -1,9 +1,9 @@
 //! Random messages through a scheduler and a network that delays, loses and interleaves, under
 //! virtual time: does anything come out in an order that OpenFlow does not allow?
 //!
-//! [`Experiment::run`] makes the messages, carries them, and has each judged as it comes out. With
-//! equal arguments it does the same again, instant by instant; [`Report::digest`] shows it. Each
-//! protection can be taken away, to show that the judge would see what it prevents.
+//! [`Experiment::run`] makes the messages, carries them, and judges each as it comes out. Equal
+//! arguments give the same run, instant by instant; [`Report::digest`] shows it. Each protection
+//! can be removed, to show that the judge detects the violations that it prevents.
 
 mod law;
 mod pair;
@@ -29,7 +29,7 @@ pub struct Experiment {
     /// The number of messages of all channels in both directions.
     pub messages: u64,
     pub traffic: Traffic,
-    /// Connections, in turn of OpenFlow 1.3 and 1.0.
+    /// Number of connections, alternately of OpenFlow 1.3 and 1.0.
     pub channels: u16,
     pub map: PolicyMap,
     pub carrier: Carrier,
@@ -42,9 +42,9 @@ pub struct Experiment {
 /// The settings of a relay pair that flags can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayTerms {
-    /// Bytes under way or held, per channel and direction.
+    /// Maximum number of bytes under way or held, per channel and direction.
     pub window_bytes: usize,
-    /// Everything is sent a second time by datagram.
+    /// Whether every message is sent a second time by datagram.
     pub is_copied: bool,
     pub order: OrderMode,
 }
@@ -62,13 +62,14 @@ impl Default for RelayTerms {
 /// The carrier of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// Two relay sessions, their lanes a stream each.
+    /// Two relay sessions, with one stream for each lane.
     RelayPair,
-    /// The same, with messages taken off the streams as they arrive: nothing holds them back.
+    /// Two relay sessions, with messages taken off the streams as they arrive: nothing holds them
+    /// back.
     RelayPairUnheld,
-    /// The scheduler and a wire: messages come out as the scheduler gives them.
+    /// The scheduler and a wire: messages come out in the scheduler's order.
     Scheduler,
-    /// The same, with a scheduler for which no message is bound to another.
+    /// A scheduler for which no message is bound to another, and a wire.
     SchedulerUnbound,
 }
 
@@ -77,9 +78,9 @@ pub enum Carrier {
 pub struct Network {
     pub rate_bps: u64,
     pub delay: Duration,
-    /// The largest extra delay, evenly distributed from nothing to this, for each packet by itself.
+    /// The largest extra delay, evenly distributed from zero to this, and drawn for each packet.
     pub jitter: Duration,
-    /// Chance that a packet is lost, in millionths. Its stream has it again after `resend`.
+    /// Chance that a packet is lost, in millionths. Its stream sends it again after `resend`.
     pub loss_ppm: u32,
     pub resend: Duration,
     /// When the connection breaks, to be resumed soon after. Only between relays.
@@ -100,17 +101,17 @@ pub enum Breaks {
 pub struct Report {
     pub sent: u64,
     pub delivered: u64,
-    /// Packet-ins that the schedulers gave up, by their own count.
+    /// Packet-ins that the schedulers shed, by their own count.
     pub shed: u64,
     /// Messages that came out against the law, changed or twice, and the first few of them.
     pub violations: u64,
     pub examples: Vec<String>,
     /// Messages that may not be shed and did not come out.
     pub lost: u64,
-    /// Messages that came out after a later one: what scheduling is for.
+    /// Messages that came out after a later one, which is the purpose of scheduling.
     pub overtaken: u64,
     pub breaks: u64,
-    /// Nothing came out any more, though there was something to say.
+    /// Whether messages stopped coming out though there were more to send.
     pub is_deadlocked: bool,
     pub virtual_time: Duration,
     /// The sum, over all messages to the switch, of the time from a message's arrival at its relay
@@ -173,7 +174,7 @@ impl Experiment {
         }
     }
 
-    /// Both directions, one after the other: they share nothing.
+    /// Runs both directions, one after the other: they share nothing.
     fn run_scheduler(&self, seed: u64, is_bound: bool) -> Report {
         let mut report = Report::default();
         let mut seeds = SplitMix64::new(seed);
@@ -317,7 +318,7 @@ impl<'a> Wire<'a> {
         while let Some((now, step)) = events.pop() {
             match step {
                 Step::WireFree => is_busy = false,
-                // Above its bound the scheduler wants nothing; the source tries again.
+                // Above its bound the scheduler accepts nothing; the source tries again.
                 Step::Talk(n) if !self.scheduler.has_room() => {
                     events.push(now + Duration::from_millis(1), Step::Talk(n));
                 }

@@ -1,5 +1,5 @@
-//! Two relay sessions and the connection between them, which sends what is ready at its rate,
-//! delays and loses packets stream by stream, and breaks.
+//! Two relay sessions and the connection between them, which sends ready data at its rate, delays
+//! and loses packets stream by stream, and breaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +17,12 @@ use crate::channel::EventQueue;
 const PACKET_BYTES: usize = 1200;
 /// The most bytes written to a local socket at once.
 const WRITE_BYTES: usize = 64 * 1024;
-/// A local socket that is not read holds this much, and is asked again after that.
+/// Bytes that a local socket holds while it is not read, and the time until the next try.
 const UNREAD_BYTES_MAX: usize = 64 * 1024;
 const RETRY: Duration = Duration::from_millis(1);
 /// Time from a record to its copy.
 const COPY_DELAY: Duration = Duration::from_millis(2);
-/// Time without a message after which none will come: longer than any loss, break or pause lasts.
+/// Time without a message after which none will arrive: longer than any loss, break or pause.
 const DEADLOCK: Duration = Duration::from_secs(60);
 /// Time from a break to the next connection.
 const RECONNECT: Duration = Duration::from_millis(20);
@@ -224,7 +224,7 @@ impl Pair {
             }
             Event::Break => self.disconnect(now),
             Event::Connect => self.connect(now, true),
-            // Of a connection that is gone.
+            // Events of an earlier connection.
             Event::Send { .. }
             | Event::Lane { .. }
             | Event::Control { .. }
@@ -232,7 +232,7 @@ impl Pair {
         }
     }
 
-    /// The next message of a channel comes to its socket.
+    /// Makes the next message of a channel, which arrives at its socket.
     fn talk(&mut self, now: Instant, at: usize, id: ChannelId) {
         let end = &mut self.ends[at];
         let Some(talk) = end.talks.get_mut(&id) else {
@@ -259,7 +259,7 @@ impl Pair {
         self.settle(now, at);
     }
 
-    /// Whatever has become possible at one end is done.
+    /// Does everything that has become possible at one end.
     fn settle(&mut self, now: Instant, at: usize) {
         loop {
             self.ends[at].session.schedule(now);
@@ -311,7 +311,7 @@ impl Pair {
             }
             end.has_control = false;
         }
-        // Any lane: what is below the scheduler is for the connection to interleave.
+        // Any lane: below the scheduler, the connection interleaves the lanes.
         while !self.ends[at].ready.is_empty() {
             let pick = self.random.next() as usize % self.ends[at].ready.len();
             let end = &mut self.ends[at];
@@ -353,7 +353,7 @@ impl Pair {
         }
     }
 
-    /// When a packet of this length arrives, the times it is lost included.
+    /// Sends a packet of this length. Returns its arrival time, the times it is lost included.
     fn transmit(&mut self, now: Instant, at: usize, bytes: usize) -> Instant {
         let nanos = bytes as u64 * 8 * 1_000_000_000 / self.network.rate_bps;
         let sent = now + Duration::from_nanos(nanos);
@@ -369,7 +369,7 @@ impl Pair {
         due
     }
 
-    /// A datagram: it arrives once, or never.
+    /// Sends a datagram, which arrives once or never.
     fn copy(&mut self, now: Instant, from: usize, datagram: Bytes) {
         let jitter = self.network.jitter.as_nanos() as u64;
         let late = Duration::from_nanos(self.random.next() % (jitter + 1));
@@ -415,7 +415,7 @@ impl Pair {
         taken.expect("our own peer speaks the protocol");
     }
 
-    /// Writes what may be handed over to the local socket, where it is judged.
+    /// Writes the messages that may be handed over to the local socket, where they are judged.
     fn write(&mut self, now: Instant, at: usize, id: ChannelId) {
         let [a, b] = &mut self.ends;
         let (to, from) = if at == 0 { (a, b) } else { (b, a) };
@@ -467,7 +467,7 @@ impl Pair {
             return;
         }
         if !self.is_connected {
-            // It has not been resumed since the last time.
+            // The connection has not been resumed since the last break.
             return self.events.push(now + RECONNECT, Event::Break);
         }
         self.is_connected = false;

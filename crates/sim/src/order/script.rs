@@ -24,7 +24,8 @@ pub(super) enum Rank {
     State,
     /// A state message, in keyed mode, that concerns more than one pair of addresses.
     Wide,
-    /// A flow-mod, in keyed mode, with the addresses it names: Ethernet's or IP's, and which.
+    /// A flow-mod, in keyed mode, with the addresses that it names: their kind, Ethernet or IP, and
+    /// which pair.
     Keyed {
         is_ip: bool,
         key: u16,
@@ -37,12 +38,12 @@ pub(super) enum Rank {
 /// The kind of messages sent, and the order by which they are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// Every kind there is, half of them packets.
+    /// Every kind of message, half of them packets.
     Strict,
-    /// The same towards the controller. Towards the switch half are flow-mods for one pair of
-    /// addresses each, and every message is of one of four domains of barriers.
+    /// The same towards the controller. Towards the switch, half are flow-mods for one pair of
+    /// addresses each, and every message belongs to one of four domains of barriers.
     Keyed,
-    /// Towards the switch flow-mods for one pair of addresses each, with a barrier after every
+    /// Towards the switch, flow-mods for one pair of addresses each, with a barrier after every
     /// `barrier_every` of them; echoes in the other direction.
     FlowMods { barrier_every: Option<u32> },
 }
@@ -133,7 +134,7 @@ impl Script {
         }
     }
 
-    /// About one pair of addresses, whatever else it says.
+    /// A flow-mod about one pair of addresses, whatever its other fields.
     fn keyed(&mut self, number: u32, is_ip: bool) -> (Frame, Rank) {
         let key = self.below(u64::from(FLOWS)) as u16;
         let mut flow_mod = FlowMod::add(100, pair_match(is_ip, key), Vec::new());
@@ -189,7 +190,7 @@ impl Script {
                 total_len: data.len() as u16,
                 reason: PacketInReason::NO_MATCH,
                 table_id: TableId(0),
-                // 1.0 has none: all ones.
+                // OpenFlow 1.0 has no cookie here: all ones.
                 cookie: match self.version {
                     Version::V10 => Cookie(u64::MAX),
                     _ => Cookie(0),
@@ -199,12 +200,13 @@ impl Script {
             });
             return (self.encoded(number, &message), Rank::Flow(flow));
         }
-        // Some wait in the switch's buffer, and some go through its tables: they follow its state.
+        // Some packets wait in the switch's buffer, and some go through its tables: they follow its
+        // state.
         let how = self.below(10);
         self.packet_out_of(number, flow, how, data)
     }
 
-    /// One that stands alone.
+    /// A packet-out that stands alone.
     fn packet_out(&mut self, number: u32) -> (Frame, Rank) {
         const STANDS_ALONE: u64 = 2;
         let flow = self.below(u64::from(FLOWS)) as u16;
@@ -344,7 +346,7 @@ impl Script {
     }
 }
 
-/// Every eighth flow is to the port that example maps prefer.
+/// The UDP ports of a flow. Every eighth flow is to the port that the example maps prefer.
 fn ports(flow: u16) -> (u16, u16) {
     (
         1024 + flow,

@@ -1,7 +1,7 @@
 //! The overhead of TCP and QUIC by the equations of the paper on quicSDN (Kumar and Dezfouli,
 //! 2023), 1 to 5.
 //!
-//! They are kept as they are, with headers that no real stack has. Where the text says two things,
+//! They are kept as they are, with headers that no real stack has. Where the text has two readings,
 //! the choice is named here: the law of bursts is a parameter ([`BurstLaw`]), and Eq. 3 is read as
 //! "the largest number of frames for which the ratio is above 1".
 
@@ -22,15 +22,16 @@ const TCP_ROOM: u32 = MTU - IP - TCP;
 /// An acknowledgement is charged with one frame.
 const QUIC_ACK: u32 = PHYSICAL + IP + UDP + SHORT_HEADER + FRAME_HEADER;
 
-/// The meaning of a burst. The text says no more than "message burstiness probabilities".
-/// All have lambda T_b messages arrive in the time T_b, on average.
+/// The meaning of a burst. The text says no more than "message burstiness probabilities". In each
+/// law, lambda T_b messages arrive in the time T_b on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BurstLaw {
-    /// The first message opens a window of T_b: a burst is that one, and those that come within it.
+    /// The first message opens a window of T_b: a burst is this message and those that arrive
+    /// within the window.
     Window,
-    /// Time is cut into slots of T_b; a burst is what comes in a slot in which something does.
+    /// Time is cut into slots of T_b; a burst is all messages of a slot that has any.
     Slots,
-    /// Nothing varies: lambda T_b messages, and one if that is less.
+    /// Nothing varies: a burst is lambda T_b messages, or one if that is less.
     Steady,
 }
 
@@ -45,8 +46,8 @@ impl BurstLaw {
         }
     }
 
-    /// Packets for each message, where a packet has room for `room` bytes of them and `mean`
-    /// messages come in the buffering time.
+    /// Packets for each message, where a packet has room for `room` bytes of messages and `mean`
+    /// messages arrive in the buffering time.
     fn packets_per_message(self, mean: f64, message: u32, room: u32) -> f64 {
         let packets = |messages: u64| (messages * u64::from(message)).div_ceil(room.into()) as f64;
         if mean <= 0.0 {
@@ -63,7 +64,7 @@ impl BurstLaw {
             }
             BurstLaw::Steady => {
                 let messages = mean.max(1.0);
-                // A whole number of packets is not to become one more by rounding.
+                // Rounding must not turn a whole number of packets into one more.
                 (messages * f64::from(message) / f64::from(room) - 1e-9).ceil() / messages
             }
         }
@@ -76,7 +77,7 @@ pub struct Case {
     pub message_bytes: u32,
     pub messages_per_agent: u32,
     pub agents: u32,
-    /// Lambda: of each agent.
+    /// Lambda of each agent.
     pub per_second: f64,
     /// T_b.
     pub buffering_s: f64,
@@ -158,7 +159,7 @@ pub fn frames_per_packet(message_bytes: u32) -> u32 {
     (1..=room).take_while(fits).last().unwrap_or(1)
 }
 
-/// The packet's headers, which Eq. 5 charges with alpha frames whatever is in it.
+/// The headers of a packet, which Eq. 5 charges with alpha frames whatever the packet contains.
 fn quic_packet(message_bytes: u32) -> u32 {
     PHYSICAL + IP + UDP + SHORT_HEADER + frames_per_packet(message_bytes) * FRAME_HEADER
 }
@@ -167,8 +168,8 @@ fn quic_room(message_bytes: u32) -> u32 {
     MTU - (quic_packet(message_bytes) - PHYSICAL)
 }
 
-/// Numbers and their probabilities, of all that are likelier than 10^-16 of the likeliest. Built
-/// from there by ratios, so that it needs no factorial and gives the same bits everywhere.
+/// Numbers and their probabilities, for all numbers likelier than 10^-16 of the likeliest one. They
+/// are built from there by ratios, which needs no factorial and gives the same bits everywhere.
 fn poisson(mean: f64) -> Vec<(u64, f64)> {
     const NEGLIGIBLE: f64 = 1e-16;
     let mode = mean.floor() as u64;
@@ -305,7 +306,7 @@ mod tests {
         );
     }
 
-    /// Eqs. 1 and 2 are what 4 and 5 come to when everything is one burst.
+    /// Eqs. 4 and 5 become Eqs. 1 and 2 when everything is one burst.
     #[test]
     fn without_time_packets_are_full() {
         let at_once = case(1.0, 2, 0.0).at_once();

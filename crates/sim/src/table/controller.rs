@@ -17,22 +17,23 @@ use super::switch::Row;
 /// How entries end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The bound: never by time, and a switch that puts out the least recently used one in no time
-    /// when its table is full.
+    /// The bound: entries never time out, and a switch with a full table evicts the least recently
+    /// used entry in no time.
     Lru,
     Fixed {
         idle_s: u16,
         hard_s: u16,
     },
-    /// The paper's rule at the ingress, no flow being a priority flow. How often statistics are
-    /// read and what is dropped it leaves open; here every second while the table is empty and ten
-    /// times as often when it is full, and what has not moved in between goes.
+    /// The paper's rule at the ingress, without priority flows. The paper leaves open how often
+    /// statistics are read and which entries are dropped. Here they are read every second while the
+    /// table is empty and ten times as often when it is full; entries whose counters have not moved
+    /// are dropped.
     Paper(Paper),
     Lease {
         lease: Lease,
-        /// Where more is in use than fits, flows to a destination get one entry for each port by
-        /// which they come in, as between switches: here by so many. Otherwise, and where that
-        /// frees too few, flows that pause lose theirs.
+        /// Where more entries are in use than fit, flows to a destination get one entry for each
+        /// in-port, as between switches; this is the number of ports. Otherwise, or where that
+        /// frees too few entries, flows that pause lose theirs.
         aggregates: Option<u16>,
     },
 }
@@ -64,12 +65,13 @@ pub(super) enum Command {
         key: Key,
         idle_s: u16,
         hard_s: u16,
-        /// The packet that asked for it is in the flow-mod (`buffer_id`), as POX's learning
-        /// switches do: it goes nowhere if the entry is refused. Otherwise a packet-out sends it.
+        /// Whether the packet that asked for the entry is in the flow-mod (`buffer_id`), as with
+        /// POX's learning switches: the packet is lost if the entry is refused. Otherwise a
+        /// packet-out sends it.
         has_packet: bool,
     },
     Evict(Key),
-    /// The same of a flow that pauses and may go on: everything was in use.
+    /// Evicts the entry of a flow that pauses and may continue: all entries were in use.
     EvictPausing(Key),
     /// A coarser entry takes its packets.
     Replace(Key),
@@ -81,13 +83,13 @@ pub(super) enum Command {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub renewals: u64,
-    /// Renewals in the second that had most.
+    /// The largest number of renewals in one second.
     pub renewals_per_s_max: u64,
     /// Entries for a whole destination, from one port.
     pub coarse_entries: u64,
     /// The number of these entries taken out again because the table had room.
     pub coarse_relieved: u64,
-    /// Reads that found more in use than fits.
+    /// Reads that found more entries in use than fit.
     pub all_in_use: u64,
     /// Packet-ins answered without an entry.
     pub without_entry: u64,
@@ -100,7 +102,7 @@ pub(super) struct Controller {
     pub counts: Counts,
     keeper: Keeper<Key>,
     destinations: BTreeMap<Key, u16>,
-    /// Coarse entries, and how many each has replaced.
+    /// Coarse entries, and the number of entries that each has replaced.
     coarse: BTreeMap<Key, u32>,
     leases: Renewals,
     /// `paper`: the counters of the last read.
@@ -109,7 +111,7 @@ pub(super) struct Controller {
     is_reading: bool,
 }
 
-/// The table is fuller than this many tenths: single entries are looked at.
+/// Single entries are read when the table is fuller than this many tenths.
 const ROWS_TENTHS: u32 = 7;
 
 /// `paper`: time between reads of an empty table, and of a full one.
@@ -169,7 +171,7 @@ impl Controller {
         }
     }
 
-    /// When something is to be done without having been asked.
+    /// The time of the next action that no message asks for.
     pub fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let read = match self.policy {
             _ if self.is_reading => None,
@@ -232,7 +234,7 @@ impl Controller {
     ) {
         let coarse = self.coarse_key(key, destination);
         if self.keeper.contains(&key) || self.keeper.contains(&coarse) {
-            // On its way; the packet goes by itself.
+            // The entry is on its way; the packet goes by itself.
             return;
         }
         let admission = self.keeper.install(now, key, false);
@@ -277,7 +279,7 @@ impl Controller {
         self.counts.all_in_use += u64::from(polled.coarsen > 0);
     }
 
-    /// Everything that is above nine tenths by now is in use.
+    /// Makes room: all entries above nine tenths by now are in use.
     fn make_room(&mut self, now: Instant, aggregates: bool, out: &mut Vec<Command>) {
         let excess = self.keeper.budget().excess();
         if aggregates && excess > 0 {
@@ -309,8 +311,8 @@ impl Controller {
         Key::coarse(flow, destination, self.policy.entrances())
     }
 
-    /// The paths with most entries get one each, as many as there is a place for now; the coarser
-    /// entry is there first.
+    /// Gives each of the paths with most entries one coarse entry, as long as there are free
+    /// places. The coarse entry is added first.
     fn coarsen(&mut self, now: Instant, excess: u32, out: &mut Vec<Command>) {
         let mut by_way: BTreeMap<Key, Vec<Key>> = BTreeMap::new();
         for key in self.keeper.coarsenable().filter(|key| !key.is_coarse()) {
@@ -338,8 +340,9 @@ impl Controller {
         }
     }
 
-    /// Coarse entries that have replaced fewest go first once nothing presses. Whoever sends still
-    /// comes up once: there is no ingress beside this switch that would know who does.
+    /// Removes coarse entries once the table is no longer under pressure, first those that have
+    /// replaced the fewest entries. Each flow that still sends reaches the controller once: no
+    /// ingress beside this switch knows which flows do.
     fn relieve(&mut self, now: Instant, out: &mut Vec<Command>) {
         if self.coarse.is_empty() {
             return;
@@ -393,7 +396,7 @@ impl Controller {
     }
 }
 
-/// The leases of the table, and those that are to be renewed as fast as is allowed.
+/// The leases of the table, and those that wait to be renewed as fast as is allowed.
 struct Renewals {
     held: Leases,
     waiting: VecDeque<RowKey>,
@@ -411,7 +414,7 @@ impl Renewals {
             held: Leases::default(),
             waiting: VecDeque::new(),
             due_at: None,
-            // What is sent at once is what a pause saves up.
+            // The renewals sent at once are those that a pause saves up.
             budget: Budget::new(now, renewals_max, (renewals_max / 20).max(1)),
             second: 0,
             in_second: 0,
@@ -430,7 +433,7 @@ impl Renewals {
 }
 
 impl Key {
-    /// Its flow is the source, so that every entry of the model is one of the controller's.
+    /// Uses the flow as the source, so that every entry of the model is an entry of the controller.
     fn row(self) -> RowKey {
         RowKey {
             in_port: PortNo(1),

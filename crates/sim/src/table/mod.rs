@@ -26,13 +26,13 @@ pub use self::trace::{Packet, Trace, Traffic};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
     pub policy: Policy,
-    /// Entries that the table holds.
+    /// Maximum number of entries in the table.
     pub capacity: u32,
     pub traffic: Traffic,
     /// Delay in one direction between switch and controller.
     pub delay: Duration,
     pub duration: Duration,
-    /// The number of flows after which none begins.
+    /// The number of flows after which no other flow begins.
     pub flows_max: u32,
 }
 
@@ -48,25 +48,25 @@ pub struct Outcome {
     pub misses: u64,
     /// The number of misses of flows that had an entry before.
     pub misses_again: u64,
-    /// Entries set, and set again; renewals are not among them.
+    /// Entries set, and set again; renewals are not counted.
     pub adds: u64,
     pub deletes: u64,
     pub expired: u64,
     pub table_full: u64,
-    /// Packets that a refused flow-mod took with it.
+    /// Packets lost with a refused flow-mod.
     pub lost: u64,
-    /// Entries taken out, by the controller or the switch.
+    /// Entries evicted, by the controller or the switch.
     pub evicted: u64,
-    /// The number of evicted entries whose flow was active: it sent before and after, both within
-    /// its last gap, and while the entry would have been there.
+    /// The number of evicted entries whose flow was active: the flow sent before and after the
+    /// eviction, both within its last gap, and while the entry would still have existed.
     pub evicted_active: u64,
-    /// Likewise, where more was in use than fits; not among the former.
+    /// Likewise, where more entries were in use than fit; not counted in the former.
     pub evicted_pausing: u64,
     pub evicted_pausing_active: u64,
     pub occupancy_max: u32,
     /// Mean occupancy after the first quarter of the time.
     pub occupancy_mean: f64,
-    /// New entries between two reads, where there were most.
+    /// The largest number of new entries between two reads.
     pub adds_per_read_max: u32,
     pub counts: Counts,
     /// Entries at the end of each second.
@@ -95,7 +95,7 @@ impl Key {
 }
 
 impl Setup {
-    /// How long a flow of a campus lasts on average, of all flows, those of one packet included.
+    /// The mean duration of all flows of a campus, those of one packet included.
     pub fn mean_duration() -> Duration {
         Shape::mean_duration(1, 200_000)
     }
@@ -112,7 +112,7 @@ impl Setup {
     }
 }
 
-/// The bound that `lease` keeps: nine tenths, and what comes between two reads.
+/// The bound that `lease` keeps: nine tenths, and the entries added between two reads.
 pub fn occupancy_bound(capacity: u32, outcome: &Outcome) -> u32 {
     high_mark(capacity) + outcome.adds_per_read_max
 }
@@ -141,7 +141,7 @@ enum Delivery {
     ToSwitch(Command),
 }
 
-/// The judge's knowledge of a flow that goes on.
+/// The judge's knowledge of a flow that has not ended.
 #[derive(Clone, Copy)]
 struct Flow {
     sent: Instant,
@@ -153,7 +153,7 @@ struct Flow {
 /// An eviction. The flow's next packet shows whether the flow was active.
 #[derive(Clone, Copy)]
 struct Eviction {
-    /// It was active if it sends again by then.
+    /// The flow was active if it sends again by then.
     until: Instant,
     is_pausing: bool,
 }
@@ -198,7 +198,7 @@ impl Run {
         candidates.into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// Time passes with the table as it is.
+    /// Advances the time, with the table as it is.
     fn advance(&mut self, to: Instant) {
         let second = |at: Instant| at.as_nanos() / 1_000_000_000;
         for _ in second(self.now)..second(to) {
@@ -340,7 +340,8 @@ impl Run {
         outcome.occupancy_max = outcome.occupancy_max.max(entries as u32);
     }
 
-    /// A flow of one packet so far has no gap; then it is as active as a read can show.
+    /// Judges an eviction. A flow of one packet so far has no gap; then it is as active as a read
+    /// can show.
     fn judge_eviction(&mut self, key: Key, ends: Instant, is_pausing: bool) {
         match is_pausing {
             true => self.outcome.evicted_pausing += 1,

@@ -37,7 +37,7 @@ struct Entry {
     used: Instant,
     idle_s: u16,
     hard_s: u16,
-    /// Time of the next check of its expiry; older events of it are void.
+    /// Time of the next check of its expiry; older events of this entry are void.
     looked_at: Option<Instant>,
 }
 
@@ -67,7 +67,7 @@ impl Table {
         self.entries.len()
     }
 
-    /// A packet: whether an entry takes it.
+    /// Handles a packet. Returns whether an entry matches it.
     pub fn hit(&mut self, now: Instant, key: Key) -> bool {
         let Some(entry) = self.entries.get_mut(&key) else {
             return false;
@@ -81,7 +81,8 @@ impl Table {
         true
     }
 
-    /// Sets an entry, or sets it again: its timeouts begin anew. What had to go for it.
+    /// Sets an entry, or sets it again: its timeouts restart. Returns the entry that was evicted
+    /// for it.
     pub fn add(
         &mut self,
         now: Instant,
@@ -118,8 +119,8 @@ impl Table {
         Ok(evicted)
     }
 
-    /// Takes an entry out: when it would have ended, had no further packet come; `None` if there is
-    /// none.
+    /// Removes an entry. Returns the time at which it would have ended without a further packet;
+    /// `None` if there is no entry.
     pub fn delete(&mut self, key: Key) -> Option<Instant> {
         let entry = self.entries.remove(&key)?;
         if let Some(by_use) = &mut self.by_use {
@@ -128,12 +129,12 @@ impl Table {
         Some(entry.expiry().unwrap_or(Instant(u64::MAX)))
     }
 
-    /// When an entry may expire.
+    /// The next time at which an entry may expire.
     pub fn next_expiry(&self) -> Option<Instant> {
         self.expiries.next_at()
     }
 
-    /// Looks at the next entry; it is gone if its time is over.
+    /// Checks the next entry, and removes it if it has expired.
     pub fn expire(&mut self) -> Option<Key> {
         let (at, key) = self.expiries.pop()?;
         let entry = self.entries.get_mut(&key)?;

@@ -1,10 +1,10 @@
-//! Flows as a campus has them: a model fitted to published statistics, drawn from a seed.
+//! Flows of a campus: a model fitted to published statistics, drawn from a seed.
 //!
 //! * Packets of a flow: the distribution of 6,517,484 flows of one hour (10 June 2015, 19:00 UTC)
 //!   at the Internet-facing interface of the AGH university, its median 2 and mean 104
 //!   (P. Jurkiewicz, *flow-models 2.0*, SoftwareX 24, 2023, data set `agh_2015061019_IPv4_anon`).
-//! * New flows: the same hour's 1,810 a second, of which the numbers of single seconds deviate by
-//!   21 %. Only the deviation is used; the rate is what is asked for.
+//! * New flows: the same hour's 1,810 a second; the numbers of single seconds deviate by 21 %. Only
+//!   the deviation is used; the rate is given by the caller.
 //! * Durations of flows of more than one packet: log-normal through the two quantiles published by
 //!   S. Kandula and others, *The Nature of Datacenter Traffic*, IMC 2009: 80 % last less than 10 s,
 //!   99.9 % less than 200 s. The campus data has none.
@@ -26,8 +26,8 @@ use crate::channel::event::EventQueue;
 pub enum Traffic {
     /// New flows as described above, `flows_per_s` a second on average.
     Campus { flows_per_s: f64, destinations: u16 },
-    /// Flows that begin one after the other within `over` and send for ever, each at about the
-    /// distance `gap`.
+    /// Flows that begin one after the other within `over` and send for ever, each with gaps of
+    /// about `gap`.
     Steady {
         flows: u32,
         gap: Duration,
@@ -44,7 +44,8 @@ pub struct Packet {
     pub is_last: bool,
 }
 
-/// Packets up to and flows, in 1e-6. Between two lengths the flows are spread evenly.
+/// Lengths in packets, and the share of flows up to each, in 1e-6. Between two lengths the flows
+/// are spread evenly.
 const LENGTHS: [(u32, u32); 22] = [
     (0, 0),
     (1, 446_600),
@@ -70,8 +71,8 @@ const LENGTHS: [(u32, u32); 22] = [
     (1_048_576, 1_000_000),
 ];
 
-/// Milliseconds and flows, in 1e-6: exp(μ + σ z) with σ = ln(200 / 10) / (3.090 - 0.842) = 1.332
-/// and μ = ln 10 - 0.842 σ = 1.181, in seconds.
+/// Durations in milliseconds, and the share of flows up to each, in 1e-6: exp(μ + σ z) with σ =
+/// ln(200 / 10) / (3.090 - 0.842) = 1.332 and μ = ln 10 - 0.842 σ = 1.181, in seconds.
 const DURATIONS: [(u32, u32); 24] = [
     (23, 0),
     (211, 20_000),
@@ -102,7 +103,7 @@ const DURATIONS: [(u32, u32); 24] = [
 const MILLION: u32 = 1_000_000;
 const GAP_MAX_US: u32 = 15_000_000;
 const PACKETS_PER_MS_MAX: u32 = 10;
-/// Packets within it are one.
+/// Packets within this time count as one.
 const RESOLUTION_MS: u32 = 50;
 /// Half the width of an even spread whose standard deviation is 21 % of its mean.
 const RATE_SPREAD: f64 = 0.36;
@@ -115,7 +116,7 @@ pub struct Trace {
     events: EventQueue<Event>,
     flows: u32,
     flows_max: u32,
-    /// Weights of destinations, summed up, in 1e-6 of the first.
+    /// Cumulative weights of destinations, in 1e-6 of the first.
     popularity: Vec<u64>,
 }
 
@@ -138,7 +139,7 @@ enum Gaps {
     Steady(u32, SplitMix64),
 }
 
-/// One flow: its packets and how long it lasts.
+/// One flow: its number of packets and its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub packets: u32,
@@ -248,7 +249,7 @@ impl Trace {
         }
     }
 
-    /// A flow is drawn from its own number, whatever came before it.
+    /// Draws a flow from its own number, independently of earlier flows.
     fn draw(&self, id: u32) -> Flow {
         let mut random = SplitMix64::new(self.seed).fork(id);
         let shape = Shape::draw(&mut random);
@@ -297,7 +298,7 @@ impl Shape {
     }
 }
 
-/// The value below which a share of all is that was drawn evenly.
+/// Draws a share evenly and returns the value below which this share of all lies.
 fn quantile(table: &[(u32, u32)], random: &mut SplitMix64) -> u32 {
     let drawn = (random.next() % u64::from(MILLION)) as u32;
     let above = table.partition_point(|(_, share)| *share <= drawn);

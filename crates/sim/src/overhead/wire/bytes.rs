@@ -15,7 +15,7 @@ pub const TLS_RECORD: u32 = 5 + 1 + 16;
 pub const TLS_RECORD_MAX: u32 = 16 << 10;
 /// The authentication tag of a QUIC packet.
 pub const AEAD_TAG: u32 = 16;
-/// UDP payload that quinn's path MTU discovery ends with, over Ethernet.
+/// UDP payload at which quinn's path MTU discovery ends, over Ethernet.
 pub const QUIC_MTU: u32 = 1452;
 /// quinn begins no STREAM frame with less room than its longest header.
 pub const STREAM_HEADER_MAX: u32 = 1 + 8 + 8 + 8;
@@ -39,7 +39,7 @@ pub fn varint(value: u64) -> u32 {
     }
 }
 
-/// A STREAM frame's header; quinn leaves the length out only of a frame that fills the packet.
+/// A STREAM frame's header; quinn omits the length only in a frame that fills the packet.
 pub fn stream_header(stream: u64, offset: u64, len: u32, has_length: bool) -> u32 {
     let offset = if offset == 0 { 0 } else { varint(offset) };
     let length = if has_length {

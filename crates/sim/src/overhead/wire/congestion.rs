@@ -1,5 +1,5 @@
-//! The congestion windows of QUIC connections: quinn's CUBIC (RFC 9438), and our relays' control,
-//! which after a loss keeps the window that carries the rate that the path is seen to deliver.
+//! The congestion windows of QUIC connections: quinn's CUBIC (RFC 9438), and our relays' control.
+//! After a loss, the relays keep the window for the rate that the path is seen to deliver.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ const CUBIC_C: f64 = 0.4;
 const CUBIC_WINDOW_FIRST: f64 = 14_720.0;
 const CUBIC_WINDOW_MIN: f64 = 2.0 * MTU;
 const CUBIC_BETA: f64 = 0.7;
-/// RFC 9438, 4.3: what CUBIC grows by where Reno would be faster.
+/// RFC 9438, 4.3: CUBIC's growth where Reno would be faster.
 const CUBIC_FRIENDLY: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
 
 /// The constants of the relays (`net::quic`), by the same names.
@@ -36,7 +36,7 @@ pub struct Window {
     widest: f64,
     narrowed_at: Option<Nanos>,
     event_at: Option<Nanos>,
-    /// CUBIC's own count up to a packet.
+    /// CUBIC's growth towards the next packet.
     credit: f64,
     growth: Option<Growth>,
     delivery: Delivery,
@@ -89,8 +89,8 @@ impl Window {
         self.delivery.rtt_min = Some(least);
     }
 
-    /// One packet is acknowledged. `is_blocked`: more was to be sent than the window allows;
-    /// otherwise it does not grow.
+    /// Handles the acknowledgement of one packet. `is_blocked`: there was more to send than the
+    /// window allows; otherwise the window does not grow.
     pub fn handle_ack(
         &mut self,
         now: Nanos,
@@ -218,7 +218,7 @@ mod tests {
 
     const RTT: Nanos = 100 * MS;
 
-    /// A window after `flights` of `bytes` each, one in a round trip.
+    /// A window after `flights` of `bytes` each, one per round trip.
     fn after(kind: Congestion, flights: u64, bytes: u32) -> (Window, Nanos) {
         let mut window = Window::new(kind, 0.0, 5 * MS);
         let mut now = 0;

@@ -1,9 +1,9 @@
 //! The frames that cross the wire when agents send messages: the corrected model.
 //!
-//! Messages come at their times, and each end of each connection does with them what the real one
-//! does, header by header: TCP and TLS as Linux and rustls, QUIC as quinn. What no protocol says is
-//! how soon a busy machine turns to its work and how much it finds by then; that is [`Host`], and
-//! it is stated, not hidden. Handshakes are not played but counted, by the frames that one takes.
+//! Messages arrive at their times, and each end of each connection handles them as a real end does,
+//! header by header: TCP and TLS as in Linux and rustls, QUIC as in quinn. No protocol defines how
+//! soon a busy machine starts its work and how much work it finds by then; [`Host`] states these
+//! assumptions. Handshakes are not simulated but counted, by the frames that one takes.
 
 pub mod bytes;
 mod congestion;

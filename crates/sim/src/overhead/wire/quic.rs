@@ -1,6 +1,5 @@
-//! One end of a QUIC connection as quinn keeps it, as far as it decides what crosses the wire:
-//! packets and their frames, when an acknowledgement goes alone, the congestion window, losses
-//! and probes.
+//! One end of a QUIC connection as quinn keeps it, as far as it decides the traffic on the wire:
+//! packets and their frames, acknowledgements sent alone, the congestion window, losses and probes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,11 +23,11 @@ const MISSING_FOR_MAX: u64 = 128;
 pub struct QuicSetup {
     /// Bytes of the id in packets to the other end.
     pub connection_id: u32,
-    /// Packets that may come before an acknowledgement goes alone, and by how much one may overtake
-    /// another.
+    /// Packets that may arrive before an acknowledgement is sent alone, and by how many packets one
+    /// may overtake another.
     pub ack_threshold: u64,
     pub reorder_threshold: u64,
-    /// Both ends announce it, or ask for it with ACK_FREQUENCY.
+    /// The delay of acknowledgements that both ends announce, or ask for with ACK_FREQUENCY.
     pub ack_delay: Nanos,
     pub congestion: Congestion,
     pub window_floor: f64,
@@ -47,7 +46,7 @@ struct Chunk {
 pub struct Packet {
     number: u64,
     bytes: u32,
-    /// Streams' data; an acknowledgement alone has none.
+    /// Stream data; a packet with only an acknowledgement has none.
     chunks: Vec<(u64, u64, u32)>,
     acks: Option<AckRanges>,
     is_eliciting: bool,
@@ -66,7 +65,7 @@ impl Packet {
         UDP_FRAME + self.bytes
     }
 
-    /// Those that it has data of.
+    /// The streams that the packet has data of.
     pub fn streams(&self) -> impl Iterator<Item = u64> {
         self.chunks.iter().map(|chunk| chunk.0)
     }
@@ -113,7 +112,7 @@ struct Acks {
     eliciting: u64,
     first_at: Option<Nanos>,
     at_once: bool,
-    /// Packets that came with an ECN mark: all.
+    /// Packets received with an ECN mark: all of them.
     marked: u64,
 }
 
@@ -140,7 +139,7 @@ impl Quic {
         }
     }
 
-    /// Bytes on a stream; what waits there already goes with them in one frame.
+    /// Writes bytes on a stream. New data that already waits there goes with them in one frame.
     pub fn write(&mut self, stream: u64, bytes: u32) {
         let end = self.offsets.entry(stream).or_default();
         let offset = *end;
@@ -175,7 +174,7 @@ impl Quic {
         self.acks.handle(now, packet, self.setup);
     }
 
-    /// Nothing waits for the wire or for an acknowledgement.
+    /// Whether nothing waits for the wire or for an acknowledgement.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.sent.values().all(|sent| sent.chunks.is_empty())
     }
@@ -245,8 +244,8 @@ impl Quic {
         let mut acks = self.acks.take(now, may_send);
         let ack_bytes = acks.as_ref().map_or(0, |(_, bytes)| *bytes);
         room -= ack_bytes;
-        // IMMEDIATE_ACK, where the acknowledgement would be late otherwise; else a PING if nothing
-        // else.
+        // IMMEDIATE_ACK if the acknowledgement would be late otherwise; else a PING if the packet
+        // has nothing else.
         let asks_at_once = is_probe && self.setup.ack_threshold > 1;
         let mut payload = ack_bytes + u32::from(asks_at_once);
         let mut chunks = Vec::new();
@@ -284,7 +283,7 @@ impl Quic {
         })
     }
 
-    /// STREAM frames of what waits, a stream after the other.
+    /// Adds STREAM frames of the waiting data, one stream after the other.
     fn fill(&mut self, mut room: u32, chunks: &mut Vec<(u64, u64, u32)>) -> u32 {
         let mut filled = 0;
         while room > STREAM_HEADER_MAX {
@@ -353,7 +352,8 @@ impl Quic {
         }
     }
 
-    /// RFC 9002, 5.3: without what the peer has waited, unless that would be less than ever seen.
+    /// RFC 9002, 5.3: subtracts the peer's delay, unless the result would be less than the minimum
+    /// so far.
     fn handle_rtt(&mut self, rtt: Nanos, delay: Nanos) {
         self.window.handle_rtt(rtt);
         self.rtt_min = self.rtt_min.min(rtt);
@@ -422,7 +422,7 @@ impl Acks {
         }
     }
 
-    /// An acknowledgement would let the peer see a loss that it does not know of
+    /// Whether an acknowledgement would let the peer see a loss that it does not know of
     /// (draft-ietf-quic-ack-frequency, 6.1).
     fn is_overdue(&self, threshold: u64) -> bool {
         if threshold > self.largest_told {
@@ -459,7 +459,7 @@ impl Acks {
         });
     }
 
-    /// The ACK frame and its length: when it is time, or when there is a packet for it anyway.
+    /// The ACK frame and its length, if the frame is due or there is a packet for it anyway.
     fn take(&mut self, now: Nanos, is_company: bool) -> Option<(AckRanges, u32)> {
         let is_due = self.at_once || is_company && self.eliciting > 0;
         if !is_due || self.ranges.is_empty() {

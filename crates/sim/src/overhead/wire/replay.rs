@@ -1,4 +1,5 @@
-//! Messages and frames in the order of their times, through two ends and the link between them.
+//! Replays messages and frames in the order of their times, through two ends and the link between
+//! them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -15,7 +16,7 @@ use crate::link::Link;
 const SETTLE: Nanos = 100 * MS;
 /// Time for the last acknowledgements: delayed ones wait for 40 ms.
 const ACKNOWLEDGE: Nanos = 100 * MS;
-/// The time after the last message's due time when a message still missing counts as lost.
+/// The time after the last message's due time at which a message still missing counts as lost.
 const GIVE_UP: Nanos = 20_000 * MS;
 
 /// The first bidirectional stream.
@@ -52,7 +53,7 @@ struct End {
     timer: Nanos,
     due: VecDeque<Message>,
     sent: u64,
-    /// Lanes that have their stream.
+    /// Lanes whose stream has begun.
     begun: BTreeSet<u64>,
     /// Streams with deliveries to report to the other end, and the latest time for the report.
     unreported: BTreeSet<u64>,
@@ -165,8 +166,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// A frame is at the end of the link: TCP is in the kernel and answers at once, QUIC waits for
-    /// its thread.
+    /// Handles a frame at the end of the link: TCP is in the kernel and answers at once, QUIC waits
+    /// for its thread.
     fn arrive(&mut self, side: usize, frame: Frame) {
         let (now, host) = (self.now, self.setup.host);
         match frame {
@@ -208,7 +209,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The end's thread does all that has come up since its last turn.
+    /// Runs the end's thread, which does all work that has arrived since its last turn.
     fn turn(&mut self, side: usize) {
         let now = self.now;
         let mut work = std::mem::take(&mut self.ends[side].work);
@@ -270,7 +271,7 @@ impl<'a> Replay<'a> {
             None => (message.bytes, false),
             Some(records) => end.record(records, stream, message.bytes),
         };
-        // The first of a lane leaves with the header of the lane.
+        // The first message of a lane leaves with the lane's header.
         if setup.window.is_zero() || begins_lane {
             end.write(setup, number, stream, bytes);
             self.transmit_if_tcp(side, number);
@@ -301,7 +302,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// All that the connection has to send now; how many frames that was.
+    /// Sends all that the connection has to send now. Returns the number of frames.
     fn transmit(&mut self, side: usize, number: u16) -> u64 {
         let mut count = 0;
         loop {
@@ -323,7 +324,7 @@ impl<'a> Replay<'a> {
     fn put(&mut self, side: usize, bytes: u32, frame: Frame) {
         self.outcome.frames += 1;
         self.outcome.frame_bytes += u64::from(bytes);
-        // What the link loses it counts; a full queue is a loss to the connection as well.
+        // The link counts its losses; for the connection, a full queue is a loss as well.
         let _ = self.links[side].handle_frame(Instant(self.now), bytes as usize, frame);
     }
 }
@@ -335,7 +336,7 @@ fn records(setup: &Setup) -> Option<Records> {
     }
 }
 
-/// The QUIC stream of an end's `sent`th message: unidirectional ones of the end that opened it.
+/// The QUIC stream of an end's `sent`th message: a unidirectional stream of the end that opened it.
 fn stream_of(setup: &Setup, message: Message, sent: u64) -> u64 {
     let index = match setup.carrier {
         Carrier::Quic(QuicCarrier { streams, .. }) => match streams {
@@ -346,7 +347,7 @@ fn stream_of(setup: &Setup, message: Message, sent: u64) -> u64 {
                 u64::from(message.agent) * u64::from(count) + u64::from(message.lane)
             }
         },
-        // All of a connection go one after the other.
+        // All messages of a connection go one after the other.
         Carrier::Tcp(_) => 0,
     };
     4 * index + 2
@@ -424,7 +425,8 @@ impl End {
         timers.chain(due).chain(self.turn_at).chain(report_at).min()
     }
 
-    /// A thread that sleeps takes a while to wake; one that works looks when it is done.
+    /// Adds work for the thread. A sleeping thread takes a while to wake; a busy one checks for
+    /// work when it is done.
     fn add(&mut self, now: Nanos, host: Host, work: Work) {
         self.work.push(work);
         if self.turn_at.is_none() {
@@ -499,7 +501,7 @@ impl End {
         }
     }
 
-    /// Bytes that have not left, when all is over.
+    /// Bytes that have not left when the run is over.
     fn left_bytes(&self) -> u64 {
         let of = |connection: &Connection| match connection {
             Connection::Tcp(tcp) => tcp.unsent_bytes(),

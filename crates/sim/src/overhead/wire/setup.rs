@@ -26,9 +26,10 @@ pub struct TcpCarrier {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuicCarrier {
     pub streams: Streams,
-    /// ACK_FREQUENCY of 10 packets, and ids of 4 bytes to the controller and none to the switch.
+    /// Whether ACK_FREQUENCY is 10 packets, with ids of 4 bytes to the controller and none to the
+    /// switch.
     pub is_thin: bool,
-    /// How long an acknowledgement may wait for more to acknowledge.
+    /// Time that an acknowledgement may wait for more packets to acknowledge.
     pub ack_delay: Duration,
     pub congestion: Congestion,
     pub window_floor_bytes: u64,
@@ -59,7 +60,8 @@ pub struct Records {
     pub header_bytes: u32,
     /// Bytes before the first record of a lane.
     pub lane_header_bytes: u32,
-    /// Age at which a report goes with the next message; after `report_every` it goes by itself.
+    /// Age at which a report is sent with the next message; after `report_every` it is sent by
+    /// itself.
     pub report_rides_after: Duration,
     pub report_every: Duration,
     /// Bytes of a channel's report, and of each of its lanes that had deliveries.
@@ -77,7 +79,7 @@ pub const RELAY_RECORDS: Records = Records {
     report_bytes: 4,
     report_lane_bytes: 3,
 };
-/// The records before they could be without a head.
+/// The records as they were before the header could be omitted.
 pub const RELAY_RECORDS_1: Records = Records {
     header_bytes: 2,
     lane_header_bytes: 4,
@@ -90,7 +92,7 @@ pub const RELAY_ACK_DELAY: Duration = Duration::from_millis(5);
 /// The delay of acknowledgements that quinn uses and announces.
 pub const QUINN_ACK_DELAY: Duration = Duration::from_millis(25);
 
-/// How a machine keeps up.
+/// The delays that a machine adds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Host {
     /// Time from an event to the turn of the thread that handles it.
@@ -113,8 +115,8 @@ impl Default for Host {
             tcp_item: Duration::from_micros(15),
             quic_item: Duration::from_micros(30),
             late: Duration::from_micros(40),
-            // tokio rounds a deadline up to its next tick, and what it sleeps until then up to a
-            // whole number of them: half a millisecond each, on average.
+            // tokio rounds a deadline up to its next tick, and the sleep until then up to a whole
+            // number of ticks: half a millisecond each, on average.
             timer: Duration::from_millis(1),
         }
     }
@@ -130,7 +132,7 @@ pub struct Message {
     pub bytes: u32,
 }
 
-/// One cell.
+/// One cell of the model.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub carrier: Carrier,
@@ -148,7 +150,7 @@ pub struct Setup {
 /// The traffic that crossed the link, or tried to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Delivered, and not.
+    /// Messages delivered, and messages not delivered.
     pub messages: u64,
     pub undelivered: u64,
     pub application_bytes: u64,
@@ -175,8 +177,8 @@ impl Outcome {
     }
 }
 
-/// Messages of one agent by a Poisson process, those that `scenarios/channel-*.toml` send
-/// with the seed.
+/// Messages of one agent by a Poisson process: the same that `scenarios/channel-*.toml` send with
+/// the seed.
 pub fn poisson(agent: u16, per_second: f64, count: u32, bytes: u32, seed: u64) -> Vec<Message> {
     let mut seeds = SplitMix64::new(seed ^ u64::from(agent) << 48);
     let mut draws = SplitMix64::new(seeds.next());
@@ -207,8 +209,8 @@ impl Setup {
         }
     }
 
-    /// Frames that one connection is set up with, before its first message and beside it: to the
-    /// controller, which listens, and to the switch.
+    /// Frames that set up one connection, before its first message and beside it: those to the
+    /// controller, which listens, and those to the switch.
     pub(super) fn handshake(&self) -> [Vec<u32>; 2] {
         match self.carrier {
             Carrier::Tcp(tcp) if tcp.is_tls => [TLS_TO_CONTROLLER.into(), TLS_TO_SWITCH.into()],
@@ -223,7 +225,7 @@ impl Setup {
                     let more = more.iter().copied();
                     handshake.into_iter().chain(probes).chain(more).collect()
                 };
-                // Of relays the switch's tells of each channel, and is told that this has come.
+                // The switch's relay announces each channel, and gets an acknowledgement for it.
                 let agents = match quic.records {
                     None => 0,
                     Some(_) => usize::from(self.agents),

@@ -1,4 +1,4 @@
-//! One end of a TCP connection as Linux 6 keeps it, as far as it decides what crosses the wire:
+//! One end of a TCP connection as Linux 6 keeps it, as far as it decides the traffic on the wire:
 //! segments, Nagle's algorithm, the windows, delayed and duplicate acknowledgements, RACK, tail
 //! loss probes and timeouts. Names are the kernel's.
 
@@ -63,18 +63,17 @@ struct Sender {
     in_flight: VecDeque<InFlight>,
     cwnd: f64,
     ssthresh: f64,
-    /// The peak of bytes in flight since the last acknowledgement, and whether the window limited
-    /// it.
+    /// Whether the window limited the bytes in flight since the last acknowledgement.
     is_limited: bool,
     phase: Phase,
     srtt: Nanos,
     rttvar: Nanos,
     rtt_min: Nanos,
     backoff: u32,
-    /// When the newest segment was sent that is known to have arrived.
+    /// Sending time of the newest segment that is known to have arrived.
     delivered_sent_at: Nanos,
     reorder_at: Option<Nanos>,
-    /// A timeout, or before the first one a probe.
+    /// Time of the next timeout, or of the probe before the first one.
     rto_at: Option<Nanos>,
     is_probed: bool,
     probe: bool,
@@ -83,7 +82,7 @@ struct Sender {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Open,
-    /// Proportional rate reduction (RFC 6937): what arrives says what may go.
+    /// Proportional rate reduction (RFC 6937): the data that arrives decides how much may be sent.
     Recovery {
         until: u64,
         window_before: f64,
@@ -156,14 +155,16 @@ impl Tcp {
         }
     }
 
-    /// One write of the application: with TLS a record, or as many as it needs.
+    /// Handles one write of the application: with TLS a record, or as many records as the write
+    /// needs.
     pub fn write(&mut self, bytes: u32) {
         let records = bytes.div_ceil(TLS_RECORD_MAX);
         let added = if self.is_tls { records * TLS_RECORD } else { 0 };
         self.sender.unsent += u64::from(bytes + added);
     }
 
-    /// A segment has come, in the interrupt. `true` when the application has something to read.
+    /// Handles a received segment, in the interrupt. Returns `true` when the application has
+    /// something to read.
     pub fn handle(&mut self, now: Nanos, segment: &Segment) -> bool {
         self.sender.handle_ack(now, segment, self.rto_min);
         if segment.len == 0 {
@@ -184,7 +185,7 @@ impl Tcp {
         }
     }
 
-    /// Nothing waits for the wire or for an acknowledgement.
+    /// Whether nothing waits for the wire or for an acknowledgement.
     pub fn is_idle(&self) -> bool {
         self.sender.unsent == 0 && self.sender.in_flight.is_empty()
     }
@@ -235,14 +236,14 @@ impl Sender {
         self.in_flight.iter().filter(flying).count()
     }
 
-    /// Sequence number and length of what may go now.
+    /// Sequence number and length of the segment that may be sent now.
     fn poll(&mut self, now: Nanos, nodelay: bool, rto_min: Nanos) -> Option<(u64, u32)> {
         let has_room = (self.outstanding() as f64) < self.cwnd.floor();
         let first_lost = self.in_flight.iter().position(|s| s.is_lost);
         if let Some(at) = first_lost.filter(|_| has_room) {
             return Some(self.retransmit(at, now, rto_min));
         }
-        // A probe is of what is new, whatever holds that back.
+        // A probe sends new data, whatever holds that data back.
         let is_probe = std::mem::take(&mut self.probe);
         if is_probe && self.unsent == 0 {
             let last = self.in_flight.iter().rposition(|s| !s.is_sacked);
@@ -275,12 +276,12 @@ impl Sender {
         Some((seq, len))
     }
 
-    /// Nagle's algorithm: a short segment does not follow what is not acknowledged.
+    /// Nagle's algorithm: a short segment does not follow unacknowledged data.
     fn waits_for_more(&self, nodelay: bool) -> bool {
         self.unsent < u64::from(MSS) && !nodelay && !self.in_flight.is_empty()
     }
 
-    /// Short segments that follow go with it in one.
+    /// Retransmits a segment, and merges short segments that follow into it.
     fn retransmit(&mut self, at: usize, now: Nanos, rto_min: Nanos) -> (u64, u32) {
         while let Some(next) = self.in_flight.get(at + 1) {
             if next.is_sacked || self.in_flight[at].len + next.len > MSS {
@@ -305,7 +306,7 @@ impl Sender {
         self.arm(now, rto_min);
     }
 
-    /// A probe after two round trips where more than one segment is out, a timeout otherwise.
+    /// Arms a probe after two round trips if more than one segment is out, otherwise a timeout.
     fn arm(&mut self, now: Nanos, rto_min: Nanos) {
         let rto = self.rto(rto_min);
         let probe = 2 * self.srtt
@@ -411,7 +412,7 @@ impl Sender {
         }
     }
 
-    /// RACK: what was sent before something that has arrived is lost, or may yet come for a quarter
+    /// RACK: a segment sent before one that has arrived is lost, or may still arrive for a quarter
     /// of a round trip.
     fn find_losses(&mut self, now: Nanos) -> bool {
         self.reorder_at = None;
@@ -539,7 +540,7 @@ impl Receiver {
     fn delay(&mut self, now: Nanos, srtt: Nanos) {
         let ato = self.ato.min(srtt.max(ATO_MIN));
         match self.delayed_at {
-            // About to be told anyway.
+            // About to be acknowledged anyway.
             Some(at) if at <= now + ato / 4 => self.ack_now = true,
             Some(at) => self.delayed_at = Some(at.min(now + ato)),
             None => self.delayed_at = Some(now + ato),
@@ -569,7 +570,8 @@ impl Receiver {
     }
 }
 
-/// On the wire the newest comes first; here they are in order, and what touches is one.
+/// Adds a range. On the wire the newest range comes first; here ranges are in order, and touching
+/// ones are merged.
 fn insert(ranges: &mut Vec<(u64, u64)>, start: u64, end: u64) {
     ranges.push((start, end));
     ranges.sort_unstable();
