@@ -1,4 +1,4 @@
-//! `auster reload`: has a controller that runs read its configuration again, by its API.
+//! `auster reload`: makes a running controller read its configuration again, through its API.
 
 use cli::failure::Failure;
 use cli::output::{note, say};

@@ -1,5 +1,5 @@
-//! `auster run`: the controller. Listens, prints what happens, and ends on SIGINT or SIGTERM
-//! leaving the switches' flow entries as they are, so that traffic flows on without it.
+//! `auster run`: the controller. Listens, prints events, and ends on SIGINT or SIGTERM. The
+//! switches keep their flow entries, so that traffic continues without the controller.
 
 pub(crate) mod access;
 pub(crate) mod api;
@@ -85,8 +85,8 @@ pub(crate) use vlans::name as vlan_name;
 /// Without METHOD it listens on ptcp:6653:127.0.0.1, or on pssl:6653 when certificates are given.
 #[derive(Clone, clap::Args)]
 pub struct Args {
-    /// Where to listen for switches, and whom to dial: ptcp:[PORT][:HOST], pssl:, pquic:,
-    /// punix:FILE; tcp:HOST[:PORT], ssl:, quic:, unix:FILE
+    /// Listen for switches, or dial them: ptcp:[PORT][:HOST], pssl:, pquic:, punix:FILE;
+    /// tcp:HOST[:PORT], ssl:, quic:, unix:FILE
     #[arg(value_name = "METHOD")]
     methods: Vec<Method>,
 
@@ -94,42 +94,42 @@ pub struct Args {
     #[arg(long, value_name = "METHOD")]
     listen: Vec<Method>,
 
-    /// Dial a switch that listens, and dial again whenever it is gone
+    /// Dial a switch that listens, and redial whenever the connection ends
     #[arg(long, value_name = "METHOD")]
     connect: Vec<Method>,
 
-    /// Where switches' databases come (ptcp:[PORT][:HOST], pssl: with ovs-vsctl set-manager) or are
-    /// (tcp:HOST[:PORT], ssl:, unix:FILE)
+    /// Listen for switches' databases (ptcp:[PORT][:HOST], pssl: with ovs-vsctl set-manager), or
+    /// dial them (tcp:HOST[:PORT], ssl:, unix:FILE)
     #[arg(long, value_name = "METHOD", value_parser = settings::ovsdb_method)]
     ovsdb: Vec<Method>,
 
-    /// Another controller, such as os-ken, Ryu or Faucet, that sees each switch through auster as a
-    /// switch of its own: NAME=tcp:HOST:PORT,priority=LOW-HIGH[,table=N][,tables=N][,switches=1+2]
+    /// Share each switch, through auster, with another controller such as os-ken, Ryu or Faucet:
+    /// NAME=tcp:HOST:PORT,priority=LOW-HIGH[,table=N][,tables=N][,switches=1+2]
     /// [,rate_max=N][,on_disconnect=keep|remove][,match=MATCH]. Repeat for more
     #[arg(long, value_name = "NAME=METHOD,…", value_parser = guests::given)]
     guest: Vec<guests::Stated>,
 
-    /// Settings in a TOML file; flags win over it
+    /// Settings in a TOML file; options override them
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// How flow entries come about
+    /// When to set flow entries
     #[arg(long, value_enum)]
     mode: Option<Mode>,
 
-    /// How packets go from switch to switch [default: fabric; with a mode: paths]
+    /// How to forward packets between switches [default: fabric; with a mode: paths]
     #[arg(long, value_enum)]
     forwarding: Option<Forwarding>,
 
-    /// Versions of OpenFlow that are offered [default: 1.0,1.3]
+    /// OpenFlow versions to offer [default: 1.0,1.3]
     #[arg(long, value_name = "VERSIONS", value_delimiter = ',', value_parser = session_version)]
     versions: Vec<openflow::Version>,
 
-    /// Our private key (PEM)
+    /// Private key (PEM)
     #[arg(short = 'p', long, value_name = "FILE", alias = "ctl-privkey")]
     private_key: Option<PathBuf>,
 
-    /// Our certificate (PEM)
+    /// Certificate (PEM)
     #[arg(short = 'c', long, value_name = "FILE", alias = "ctl-cert")]
     certificate: Option<PathBuf>,
 
@@ -137,45 +137,45 @@ pub struct Args {
     #[arg(short = 'C', long, value_name = "FILE", alias = "ca-certs")]
     ca_cert: Option<PathBuf>,
 
-    /// Revoked certificates of switches (PEM): a list by each CA in -C. SIGHUP reads this and the
-    /// three files above again
+    /// Revocation lists for switches' certificates (PEM), one by each CA in -C. SIGHUP rereads this
+    /// and the three files above
     #[arg(long, value_name = "FILE")]
     crl: Option<PathBuf>,
 
-    /// Serve these datapaths and no other; may be given several times
+    /// Serve only this datapath; repeat for more
     #[arg(long, value_name = "DPID")]
     allow_dpid: Vec<openflow::DatapathId>,
 
-    /// A folder that keeps what the API is asked for, so that a restart has it again
+    /// Keep everything set through the API in this directory, across restarts
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
 
-    /// A Unix socket that gives a JSON document of the network's state to whoever connects
+    /// Send the network's state as a JSON document to each connection to this Unix socket
     #[arg(long, value_name = "FILE", value_parser = crate::relay::status_socket)]
     status: Option<PathBuf>,
 
-    /// Serve the REST API (/openapi.json) here: [HOST:]PORT, on this machine alone without a HOST;
-    /// or unix:FILE, to that file's owner and root. Beyond this machine it needs users: see [api]
-    /// in the manual. Repeat for more
+    /// Serve the REST API (/openapi.json) at [HOST:]PORT, for this machine only without a HOST; or
+    /// at unix:FILE, for that file's owner and root. Access from other machines needs users: see
+    /// [api] in the manual. Repeat for more
     #[arg(long, value_name = "ADDR", value_parser = api::address)]
     api: Vec<ApiAddress>,
 
-    /// A name or address that clients know the API by, beside localhost and the address it is
-    /// served at: requests for any other are refused. Repeat for more
+    /// Accept API requests for this name or address too, besides localhost and the address of
+    /// --api; others are refused. Repeat for more
     #[arg(long, value_name = "NAME", value_parser = api::host)]
     api_host: Vec<String>,
 
-    /// Which messages go first when there is more than can be sent or processed: a file, or auster,
-    /// paper or none [default: auster]. SIGHUP reads the file again
+    /// Policy map that selects which messages go first under overload: a file, or auster, paper or
+    /// none [default: auster]. SIGHUP rereads the file
     #[arg(long, value_name = "FILE|auster|paper|none")]
     policy: Option<String>,
 
-    /// The network as it is meant to be: differences are reported, and in hybrid mode the paths
-    /// between the hosts it names are set before they speak. SIGHUP reads the file again
+    /// The intended network: report differences, and in hybrid mode set the paths between the hosts
+    /// that it names before they send. SIGHUP rereads the file
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
 
-    /// Threads that serve connections; as many as cores if not given
+    /// Threads that serve connections; one per core if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
 
@@ -198,7 +198,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Takes `--json` away: for `auster config show` it is no setting.
+    /// Removes `--json`: for `auster config show` it is not a setting.
     pub fn take_json(&mut self) -> bool {
         std::mem::take(&mut self.json)
     }
@@ -222,15 +222,15 @@ pub fn run(args: Args) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    // Whoever asks much of the API must not keep switches waiting.
+    // Heavy use of the API must not keep switches waiting.
     let of_api = tokio::runtime::Builder::new_multi_thread()
         .thread_name("api")
         .on_thread_start(cli::turns::go_behind)
         .enable_all()
         .build()
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    // The threads of connections and of the controller are started from here, and go before those
-    // of both runtimes.
+    // The threads of connections and of the controller are started from here, and run ahead of the
+    // threads of both runtimes.
     cli::turns::ask_for_short_turns();
     let done = runtime.block_on(serve(settings, args, manager, of_api.handle().clone()));
     // A task that does not end must not hold up the end of the process.
@@ -239,19 +239,19 @@ pub fn run(args: Args) -> Result<(), Failure> {
     done
 }
 
-/// Where settings are from, for people.
+/// The source of the settings, for people.
 fn source(args: &Args) -> String {
     let file = args.config.as_ref().map(|file| file.display().to_string());
     file.unwrap_or_else(|| "the command line".to_owned())
 }
 
-/// One line for each mistake, and the exit code of a usage that is wrong.
+/// Prints one line for each mistake, and returns the exit code of a usage error.
 fn check_only(args: &Args) -> Result<(), Failure> {
     let checked = settings::check::check_start(args);
     verdict(&source(args), checked.err().unwrap_or_default())
 }
 
-/// The end of a check that has found these.
+/// The result of a check that has found these mistakes.
 pub fn verdict(name: &str, mistakes: Vec<String>) -> Result<(), Failure> {
     if !mistakes.is_empty() {
         return Err(listed(name, mistakes));
@@ -273,7 +273,7 @@ fn listed(name: &str, mistakes: Vec<String>) -> Failure {
     Failure::usage(format!("{name} has {all}, see above"))
 }
 
-/// The values in effect with these options, and where each comes from.
+/// The values in effect with these options, and the source of each value.
 pub fn effective(args: &Args) -> Result<Effective, Failure> {
     let settings = Settings::given(args.clone()).and_then(Settings::complete);
     let settings = settings.map_err(|failure| match settings::check::check(args) {
@@ -294,14 +294,14 @@ fn text_of(args: &Args) -> Result<String, Failure> {
 pub use settings::effective::Effective;
 pub use settings::schema::schema;
 
-/// Whether a settings file of this name would be taken, before anything is started with it.
+/// Checks whether a settings file of this name would be accepted, before anything starts with it.
 pub fn check_settings(text: &str, file: &Path) -> Result<(), Vec<String>> {
     Settings::parse(text, file).map(drop)
 }
 
 /// The time that connections have to write queued messages when the process ends.
 const STOP_MAX: Duration = Duration::from_secs(2);
-/// The time that the application has to take other VLANs.
+/// The time that the application has to use changed VLANs.
 const RELOAD_MAX: Duration = Duration::from_secs(2);
 
 /// The source of VLANs that no file states.
@@ -325,7 +325,8 @@ async fn serve(
     let clock = Clock::start();
     controller.set_drained(clock.now(), settings.drained.clone());
     let mut config = settings.driver.clone();
-    // Not the controller's: switches see these bits, and that seed is the key of its LLDP.
+    // Not the controller's seed: switches see these bits, and the controller's seed is the key of
+    // its LLDP.
     let [a, b, c, d, e, f, g, h, ..] = random_seed()?;
     let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
     config.seed = seed;
@@ -431,7 +432,7 @@ async fn serve(
         (None, None) => (Store::Memory, "run".to_owned()),
     };
     let (intent, mut intent_events) = Intent::new(held.clone(), clock, &by, store);
-    // Before switches connect: they would lose what is not asked for yet.
+    // Before switches connect: they would lose entries that are not asked for yet.
     intent.load().await;
     tasks.push(tokio::spawn(intent.clone().keep()));
     let (mut access, mut served) = (None, None);
@@ -475,8 +476,8 @@ async fn serve(
     if let Some(joined) = &joined {
         printer.joined(&joined.name, &joined.heard_at);
     }
-    // Members of a cluster take over from each other: what one has left before it was a member is
-    // closed.
+    // Members of a cluster take over from each other: connections that a controller left before it
+    // was a member are closed.
     let can_keep = joined.is_none();
     let versions: &[_] = match can_keep {
         true => &settings.driver.session.versions,
@@ -536,7 +537,7 @@ async fn serve(
                 let vlans = &mut running.vlans;
                 use_vlans(DATABASES, vlans, &driver, clock, &mut printer).await;
             }
-            // The controller was too busy to take them.
+            // The controller was too busy to use the VLANs.
             () = tokio::time::sleep(RELOAD_MAX), if running.vlans.is_behind() => {
                 let vlans = &mut running.vlans;
                 use_vlans(ALL_SOURCES, vlans, &driver, clock, &mut printer).await;
@@ -609,7 +610,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for SIGHUP, or for an administrator who asks for the same by the API.
+/// Waits for SIGHUP, or for an administrator's request for a reload through the API.
 async fn asked_to_reload(hung_up: &mut Signal, access: Option<&api::access::Access>) {
     let by_api = async {
         match access {
@@ -623,14 +624,14 @@ async fn asked_to_reload(hung_up: &mut Signal, access: Option<&api::access::Acce
     }
 }
 
-/// Reports the lines about VLANs that are new.
+/// Reports the new lines about VLANs.
 fn print_lines(vlans: &mut Follower) {
     for line in vlans.poll_lines() {
         tracing::warn!("{line}");
     }
 }
 
-/// Reports new lines about VLANs, and has the controller use what has changed.
+/// Reports new lines about VLANs, and gives changed VLANs to the controller.
 async fn use_vlans(
     source: &str,
     vlans: &mut Follower,

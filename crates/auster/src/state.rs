@@ -1,5 +1,6 @@
-//! `auster state`: everything that the API of a running controller was asked for, as one document.
-//! It is the same for one controller and for a cluster, so it takes requests from one to the other.
+//! `auster state`: everything requested of a running controller through its API, as one document.
+//! The document is the same for one controller and for a cluster, so it moves requests between
+//! them.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -15,13 +16,13 @@ use crate::qos::client::Client;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Write all that the API was asked for to standard output: queues, static entries, places, …
+    /// Write everything set through the API to standard output: queues, static entries, places, …
     #[command(after_help = "\
 What the configuration says is not among it.
 Example:
   auster state export > state.json")]
     Export(ExportArgs),
-    /// Put everything of an export, in place of what has the same names
+    /// Load an export, in place of objects with the same names
     #[command(after_help = "\
 All of it is checked before anything is changed. What is there under other names stays.
 Example:
@@ -38,7 +39,7 @@ pub struct ExportArgs {
 
 #[derive(clap::Args)]
 pub struct ImportArgs {
-    /// A file of auster state export; - for standard input
+    /// Output of auster state export; - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -46,9 +47,9 @@ pub struct ImportArgs {
     api: ApiArgs,
 }
 
-/// Where all of it is.
+/// The path of the document in the API.
 const PATH: &str = "/v1/intent";
-/// Bytes of a file that is read.
+/// The maximum size of a file to read, in bytes.
 const BYTES_MAX: u64 = 16 << 20;
 
 pub fn run(command: Command) -> Result<(), Failure> {
@@ -69,7 +70,7 @@ async fn export(client: &Client) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The document with what an import reads, and the names of what nobody can read.
+/// The document with the entries that an import reads, and the names of unreadable entries.
 fn exported(document: Value) -> (Value, Vec<String>) {
     let entries = document["documents"].as_array().into_iter().flatten();
     let (read, unread): (Vec<&Value>, Vec<&Value>) =

@@ -1,5 +1,5 @@
-//! `auster support`: one file with what somebody needs who is to say why an auster does not do what
-//! it should. It holds no key, token or password, and says line by line what it holds.
+//! `auster support`: one file with the facts needed to find out why an auster misbehaves. It has no
+//! key, token or password, and `auster support` lists its contents line by line.
 
 mod archive;
 mod config;
@@ -43,30 +43,29 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// A socket of --status, of auster run or of a relay. Repeat for more
+    /// A --status socket of auster run or of a relay. Repeat for more
     #[arg(long, value_name = "FILE", value_parser = crate::relay::status_socket)]
     status: Vec<PathBuf>,
 
-    /// A certificate, a CA or a revocation list whose names and dates are of interest. Repeat for
-    /// more
+    /// Include names and dates of this certificate, CA or revocation list. Repeat for more
     #[arg(long, value_name = "FILE")]
     certificate: Vec<PathBuf>,
 
-    /// The file to make; one that is there is not overwritten
+    /// The file to create; an existing file is not overwritten
     #[arg(long, value_name = "FILE", default_value = "auster-support.tar.gz")]
     out: PathBuf,
 }
 
 const FOLDER: &str = "auster-support";
-/// Bytes of a part; more are cut off.
+/// The maximum size of a part in bytes; the rest is cut off.
 const PART_BYTES_MAX: usize = 16 << 20;
-/// Bytes of a configuration, and of a file of certificates.
+/// The maximum size in bytes of a configuration, and of a file of certificates.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Sockets and files of certificates that are read, each.
+/// The maximum number of sockets, and of files of certificates, that are read.
 const FILES_MAX: usize = 32;
-/// The time that each question has.
+/// The time that each question has for its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// The questions to the API. A relay's --metrics knows the first of them.
+/// The questions to the API. A relay's --metrics answers only the first.
 const QUESTIONS: [(&str, &str); 8] = [
     ("metrics.txt", "/metrics"),
     ("ready.json", "/readyz"),
@@ -79,7 +78,7 @@ const QUESTIONS: [(&str, &str); 8] = [
 ];
 
 /// # Errors
-/// The file cannot be made, or is there.
+/// The file cannot be made, or exists already.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let fail = |error| Failure::file(&args.out, error);
     let made = OpenOptions::new()
@@ -161,7 +160,7 @@ fn document(value: &Value) -> Vec<u8> {
     format!("{value:#}\n").into_bytes()
 }
 
-/// This program and its machine.
+/// The versions and load of this program and its machine.
 fn versions() -> Value {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let os = text("/etc/os-release");
@@ -186,8 +185,8 @@ fn versions() -> Value {
     })
 }
 
-/// The names and dates in files of certificates. Nothing else of a file is shown, and nothing of a
-/// key that is in it.
+/// The names and dates in files of certificates. Nothing else in a file is shown, and nothing of a
+/// key in it.
 fn describe(files: &[PathBuf]) -> String {
     let mut text = String::new();
     for file in files.iter().take(FILES_MAX) {

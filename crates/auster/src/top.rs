@@ -1,4 +1,4 @@
-//! `auster top`: what a running controller's network does now, in a terminal.
+//! `auster top`: the present state of a running controller's network, in a terminal.
 
 mod talkers;
 
@@ -31,11 +31,11 @@ pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
 
-    /// Print it once, with rates if they are known within a few seconds
+    /// Print the tables once, with rates if they are known within a few seconds
     #[arg(long)]
     once: bool,
 
-    /// With --once: print it as a JSON document
+    /// With --once: print a JSON document
     #[arg(long, requires = "once")]
     json: bool,
 
@@ -46,18 +46,18 @@ pub struct Args {
 
 const LIVE: &str = "/v1/live?views=links,ports,tables,channels";
 const EVENTS_KEPT: usize = 100;
-/// Between two pictures.
+/// The time between two pictures.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Between two readings of entries.
+/// The time between two readings of entries.
 const ENTRIES_PERIOD: Duration = Duration::from_secs(3);
-/// The time in which two readings of counters are made.
+/// The time within which counters are read twice.
 const RATES_MAX: Duration = Duration::from_secs(6);
-/// Another screen, and back to the one before; the top of it, and empty.
+/// The codes that switch to another screen, switch back, and empty the screen from its top.
 const SCREEN: &str = "\x1b[?1049h\x1b[?25l";
 const SCREEN_BEFORE: &str = "\x1b[?25h\x1b[?1049l";
 const EMPTY: &str = "\x1b[H\x1b[2J";
 
-/// The figures and events that were read.
+/// The figures and events read so far.
 #[derive(Default)]
 struct Known {
     /// Whether everything was read once.
@@ -66,7 +66,7 @@ struct Known {
     names: BTreeMap<String, String>,
     events: VecDeque<Map<String, Value>>,
     talkers: Talkers,
-    /// The reason why nothing comes at present.
+    /// The reason why no lines are received at present.
     problem: Option<String>,
 }
 
@@ -79,7 +79,7 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Known> {
 }
 
 /// # Errors
-/// The API does not answer, or refuses.
+/// The API does not answer, or refuses the request.
 pub fn run(args: &Args) -> Result<(), Failure> {
     block_on(async {
         match args.once {
@@ -152,7 +152,7 @@ async fn follow(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads lines, and begins anew when they end.
+/// Reads lines, and connects again when they end.
 async fn keep_reading(client: &Client, shared: &Shared, path: &str, take: fn(&mut Known, &str)) {
     loop {
         let read = client.lines(path, |line| {
@@ -176,7 +176,8 @@ async fn keep_reading_entries(client: &Client, shared: &Shared) {
     }
 }
 
-/// Reads the entries of the switches with the busiest ports. One that does not answer has none.
+/// Reads the entries of the switches with the busiest ports. A switch that does not answer has
+/// none.
 async fn read_entries(client: &Client, shared: &Shared) {
     let dpids = match lock(shared).views.get("ports") {
         Some(ports) => talkers::switches(ports),
@@ -213,7 +214,7 @@ impl Known {
             return;
         };
         if message["is_snapshot"] == true && self.is_whole {
-            // A new connection says everything again.
+            // A new connection sends everything again.
             self.views.clear();
             self.is_whole = false;
         }
@@ -243,7 +244,8 @@ impl Known {
         self.views.get(view).into_iter().flatten()
     }
 
-    /// Whether the load of a link and the rates of a port are known, or there are none to know.
+    /// Whether the load of a link and the rates of a port are known, or there are no links or
+    /// ports.
     fn has_rates(&self) -> bool {
         let has = |view: &str, field: &str| {
             let mut rows = self.rows(view).peekable();
@@ -283,7 +285,7 @@ impl Known {
         picture
     }
 
-    /// The slowest channels first.
+    /// The table of switches, the slowest channels first.
     fn switches(&self, rows_max: usize) -> String {
         let count = self.rows("channels").count();
         let mut switches: Vec<(&String, &Value)> = self.rows("channels").collect();
@@ -322,7 +324,7 @@ impl Known {
         table(&titles, &rows, count)
     }
 
-    /// The fullest links first.
+    /// The table of links, the fullest first.
     fn links(&self, rows_max: usize) -> String {
         let count = self.rows("links").count();
         let load = |way: &Value| (way["load"].as_f64(), way["bps"].as_f64());
@@ -356,7 +358,7 @@ impl Known {
         table(&titles, &rows, count)
     }
 
-    /// The busiest ports and entries first.
+    /// The tables of ports and entries, the busiest first.
     fn ports(&self, rows_max: usize) -> String {
         let empty = Map::new();
         let ports = self.views.get("ports").unwrap_or(&empty);

@@ -1,5 +1,5 @@
-//! `auster trace`: why a packet goes where it goes, as a controller that runs finds it on the
-//! entries of its switches.
+//! `auster trace`: explains a packet's path, as a running controller finds it from the entries of
+//! its switches.
 
 mod compare;
 
@@ -40,7 +40,7 @@ pub struct Args {
     /// The receiver
     dst: String,
 
-    /// tcp, udp, sctp, icmp or a number; udp without
+    /// tcp, udp, sctp, icmp or a number; udp if not given
     #[arg(long)]
     proto: Option<String>,
 
@@ -52,23 +52,23 @@ pub struct Args {
     #[arg(long, value_name = "PORT")]
     dport: Option<String>,
 
-    /// The VLAN of the sender, where the address is in several
+    /// The sender's VLAN, if the address is in several
     #[arg(long, value_name = "ID")]
     vlan: Option<String>,
 
-    /// The code point that it comes with
+    /// The packet's code point on entry
     #[arg(long)]
     dscp: Option<String>,
 
-    /// The sender's Ethernet address, if not the one that is known
+    /// The sender's Ethernet address, if not the known one
     #[arg(long, value_name = "MAC")]
     src_mac: Option<String>,
 
-    /// The Ethernet address that it is sent to, if not the one that is known
+    /// The packet's destination Ethernet address, if not the known one
     #[arg(long, value_name = "MAC")]
     dst_mac: Option<String>,
 
-    /// Where it comes in, if not at the sender's place
+    /// Where the packet enters, if not at the sender's place
     #[arg(long = "in", value_name = "SWITCH:PORT")]
     at: Option<String>,
 
@@ -89,7 +89,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Entries change between the two readings: a trace that disagrees is taken again.
+/// The attempts at a trace: entries change between the two readings, so a trace that disagrees is
+/// taken again.
 const ATTEMPTS: usize = 3;
 
 pub fn run(args: Args) -> Result<(), Failure> {
@@ -152,7 +153,7 @@ fn path(args: &Args) -> String {
     format!("/v1/trace?{}", pairs.join("&"))
 }
 
-/// A value for a query string.
+/// Encodes a value for a query string.
 fn encoded(value: &str) -> String {
     let mut text = String::new();
     for byte in value.bytes() {
@@ -182,7 +183,7 @@ fn words(value: &Value) -> String {
     words.join(", ")
 }
 
-/// The document for people.
+/// The document as text for people.
 fn shown(document: &Value) -> String {
     let mut lines = vec![
         host(&document["src"]),
@@ -238,7 +239,7 @@ fn shown(document: &Value) -> String {
     lines.join("\n")
 }
 
-/// The guest of a group or a meter, behind its number in the switch.
+/// The guest of a group or a meter, shown after its number in the switch.
 fn of_guest(step: &Value) -> String {
     let guest = &step["guest"];
     match guest.is_null() {

@@ -1,4 +1,4 @@
-//! `auster version`: which build this is.
+//! `auster version`: prints which build this is.
 
 use cli::date;
 use cli::failure::Failure;
@@ -16,11 +16,11 @@ pub struct Args {
     json: bool,
 }
 
-/// The facts about a build; what it did not know is `None`.
+/// The facts about a build; unknown facts are `None`.
 struct Build {
     version: &'static str,
     commit: Option<&'static str>,
-    /// In seconds since 1970.
+    /// The time of the build, in seconds since 1970.
     time: Option<u64>,
     rustc: Option<&'static str>,
     target: Option<&'static str>,
@@ -42,7 +42,7 @@ const fn known(value: &'static str) -> Option<&'static str> {
     }
 }
 
-/// The commit that this program was built of, if the build knew it.
+/// The commit that this program was built from, if the build knew it.
 pub fn commit() -> Option<&'static str> {
     BUILD.commit
 }
@@ -78,7 +78,7 @@ fn document(build: &Build) -> Value {
         "built_unix_s": build.time,
         "rustc": build.rustc,
         "target": build.target,
-        // The crate has no optional parts; builds that get some state them here.
+        // The crate has no optional features. Builds that get some state them here.
         "features": [],
     })
 }

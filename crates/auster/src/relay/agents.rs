@@ -10,7 +10,7 @@ use super::plan::{self, Mistakes, method};
 use super::wishes;
 use cli::failure::Failure;
 
-/// A name is in messages and logs.
+/// Names appear in messages and logs.
 const NAME_LEN_MAX: usize = 64;
 
 #[derive(Debug, Default)]
@@ -19,12 +19,12 @@ pub struct Agents {
     pub active: BTreeMap<String, Method>,
     pub passive_udp: BTreeMap<String, UdpMethod>,
     pub active_udp: BTreeMap<String, UdpMethod>,
-    /// The classes that were given.
+    /// The classes stated for agents.
     pub classes: BTreeMap<String, Kind>,
 }
 
 impl Agents {
-    /// Reads the agents that are right, and notes the mistakes of the others.
+    /// Reads the valid agents, and notes the mistakes of the others.
     pub fn parse(
         openflow: &str,
         ovsdb: Option<&str>,
@@ -49,7 +49,7 @@ impl Agents {
         streams.chain(datagrams).map(String::as_str)
     }
 
-    /// Whether any of them needs certificates.
+    /// Whether any agent needs certificates.
     pub fn any_is_certified(&self) -> bool {
         let mut methods = self.passive.values().chain(self.active.values());
         methods.any(plan::is_certified)

@@ -1,5 +1,5 @@
-//! Policy maps from the switch's database: the relay watches the bridges' rows, takes a map of a
-//! greater generation into use, and writes back what is.
+//! Policy maps from the switch's database: the relay watches the bridges' rows, takes a map with a
+//! greater generation into use, and writes the map in use back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use super::report::Source;
 use crate::policy::database::{self, BridgePolicy};
 
-/// The pause after the database was lost, or a map was refused for a reason that may pass.
+/// The pause after the database was lost, or after a map was refused for a reason that may pass.
 const REST: Duration = Duration::from_secs(2);
 
 /// The database that is watched, and the last report about it.
@@ -75,7 +75,7 @@ impl Bootstrap {
         }
     }
 
-    /// Takes the newest map into use. True if there is one that was not taken and may be later.
+    /// Takes the newest map into use. Returns true if a map was not taken but may be taken later.
     async fn take(&mut self, rows: &[(Uuid, BridgePolicy)]) -> bool {
         let active = self.maps.borrow().clone();
         let mut newest: Option<(Uuid, &str, PolicyMap)> = None;
@@ -123,7 +123,7 @@ impl Bootstrap {
         }
     }
 
-    /// Writes what is in use into every row that an operator has written to.
+    /// Reports the map in use in every row that an operator has written to.
     async fn tell(
         &mut self,
         client: &mut Client,

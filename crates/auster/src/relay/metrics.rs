@@ -22,18 +22,18 @@ use crate::run::process;
 use cli::failure::Failure;
 use cli::output::say;
 
-/// Relays named by a label; those beyond are counted together.
+/// The most relays named by a label; further relays are counted together.
 const RELAYS_MAX: usize = 1024;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Serve /metrics for Prometheus here: [HOST:]PORT, on this machine alone without a HOST; or
+    /// Serve /metrics for Prometheus at [HOST:]PORT, for this machine only without a HOST; or at
     /// unix:FILE
     #[arg(long, value_name = "ADDR", value_parser = crate::run::api::address)]
     metrics: Option<ApiAddress>,
 
-    /// The file of those who may read the metrics, by auster api token. Beyond this machine it is
-    /// needed
+    /// Token file of the users who may read the metrics, by auster api token. Required for access
+    /// from other machines
     #[arg(long, value_name = "FILE", requires = "metrics")]
     metrics_tokens: Option<PathBuf>,
 }
@@ -73,7 +73,7 @@ impl Args {
     }
 }
 
-/// Serves them for as long as the set is kept.
+/// Serves the metrics for as long as the set is kept.
 pub async fn serve(
     ready: Option<&Ready>,
     source: Source,
@@ -248,7 +248,7 @@ const DROPS: [DropCount; 7] = [
     ("unsent", |dropped| dropped.unsent),
 ];
 
-/// Handshakes between relays that either of them has refused, or of what came to a relay's door.
+/// Handshakes refused by either of two relays, or at a relay's listener.
 fn refused(source: &Source, ends: &[EndStatus]) -> Family {
     let refused: BTreeMap<Refusal, u64> = match source {
         Source::End(_) => ends.iter().flat_map(|end| end.refused.clone()).collect(),

@@ -1,10 +1,10 @@
-//! Makes bridges connect at once that wait out a back-off.
+//! Makes bridges that wait out a back-off connect at once.
 //!
 //! Open vSwitch tries a controller again after 1, 2, 4 and then every 8 seconds, and 3.1 ignores
-//! `max_backoff`. A controller whose target changes is dialled at once, and flows stay since the
-//! bridge is never without one (measured: 30 ms, flows kept; a changed `inactivity_probe` does
-//! nothing). So the target is rewritten in another form of the same address: `tcp:127.0.0.1:6653`
-//! and `tcp:127.0.0.1:06653`, `unix:/run/x` and `unix://run/x`.
+//! `max_backoff`. A controller whose target changes is dialled at once, and the flows stay since
+//! the bridge always has a controller (measured: 30 ms, flows kept; a changed `inactivity_probe`
+//! does nothing). So the target is rewritten in another form of the same address:
+//! `tcp:127.0.0.1:6653` and `tcp:127.0.0.1:06653`, `unix:/run/x` and `unix://run/x`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tunnel::{End, OPENFLOW};
 
 use crate::database::Client;
 
-/// Bridges that come by themselves are given this long.
+/// The time that bridges have to connect by themselves.
 const PATIENCE: Duration = Duration::from_millis(50);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time that the bridges have to answer after a nudge. It is also the least time between two
@@ -26,14 +26,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(1);
 /// The interval between two checks whether the controller has left its bridges.
 const TICK: Duration = Duration::from_millis(100);
-/// Longer than the other end dials for a channel.
+/// The time limit of a probe, longer than the other end dials for a channel.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(6);
 const PROBE_BUFFER_BYTES: usize = 1024;
 
-/// Nudges bridges that are pointed at `openflow` whenever `end` has begun a fresh session, and
-/// whenever the controller has left all of them and is back.
+/// Nudges the bridges whose target is `openflow`: after each fresh session of `end`, and whenever
+/// the controller has left all of these bridges and is back.
 pub async fn run(end: Arc<End>, database: Method, openflow: Method) {
-    // A fresh session is no sign that the controller is there.
+    // A fresh session is no sign that the controller answers.
     let mut is_expected = false;
     loop {
         tokio::select! {
@@ -46,7 +46,7 @@ pub async fn run(end: Arc<End>, database: Method, openflow: Method) {
         let nudged = timeout(ANSWER_TIMEOUT, nudge(&end, &database, &openflow)).await;
         match nudged {
             Ok(Ok(NudgeOutcome::NoneHere)) => is_expected = false,
-            // The session that was counted may be the remains of one: it is looked at again.
+            // The counted session may be the remains of an old one: check again.
             Ok(Ok(NudgeOutcome::CameThemselves)) => is_expected = true,
             Ok(Ok(NudgeOutcome::Count(count))) => tracing::info!(count, "bridges nudged"),
             Ok(Err(problem)) => tracing::warn!("--nudge: {problem}"),
@@ -55,8 +55,8 @@ pub async fn run(end: Arc<End>, database: Method, openflow: Method) {
     }
 }
 
-/// Waits until no bridge has a controller any more and the controller answers. Begins with bridges
-/// that have one, unless it `is_expected` without.
+/// Waits until no bridge has a controller any more and the controller answers. First waits for a
+/// bridge to have one, unless it `is_expected` that none has.
 async fn controller_back(end: &Arc<End>, is_expected: bool) {
     sleep(REST).await;
     while !is_expected && sessions(end) == 0 {
@@ -73,7 +73,7 @@ async fn controller_back(end: &Arc<End>, is_expected: bool) {
     }
 }
 
-/// Channels on which a bridge and the controller have both said something.
+/// Channels on which both the bridge and the controller have sent bytes.
 fn sessions(end: &Arc<End>) -> usize {
     let status = end.status();
     let channels = status.channels.iter().filter(|c| c.name == OPENFLOW);
@@ -93,7 +93,7 @@ async fn controller_answers(end: &Arc<End>) -> bool {
 }
 
 enum NudgeOutcome {
-    /// No bridge is pointed here.
+    /// No bridge has this relay as its target.
     NoneHere,
     CameThemselves,
     Count(usize),
@@ -123,8 +123,8 @@ async fn nudge(
             Some((row.get("_uuid")?.as_uuid()?, other))
         })
         .collect();
-    // Some may have come by themselves, just now: one that loses a session at its beginning loses
-    // little, one that waits out its back-off would be away for seconds.
+    // Some bridges may have just connected by themselves. A bridge that loses a session at its
+    // beginning loses little; a bridge that waits out its back-off would be away for seconds.
     if ours.is_empty() {
         return Ok(NudgeOutcome::NoneHere);
     }
@@ -139,7 +139,7 @@ async fn nudge(
     Ok(NudgeOutcome::Count(ours.len()))
 }
 
-/// `target` written otherwise, if it leads to the listener `openflow`.
+/// Another form of `target`, if it is the address of the listener `openflow`.
 fn other_form(target: &str, openflow: &Method) -> Option<String> {
     match (target.parse().ok()?, openflow) {
         (Method::DialUnix(path), Method::ListenUnix(ours)) if same_path(&path, ours) => {

@@ -54,7 +54,7 @@ impl Mistakes {
         }
     }
 
-    /// A line for each.
+    /// One line for each mistake.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let lines = self.0.iter().flat_map(|one| one.message().lines());
         lines.map(str::to_owned)
@@ -75,7 +75,7 @@ pub struct Common {
     pub security: Security,
     /// Towards switches or controllers beside us.
     pub local: Security,
-    /// The files of both; of one where both have the same.
+    /// The credential files of both, listed once if both have the same files.
     files: Vec<(CredentialFiles, Security)>,
     pub scheduling: Scheduling,
     pub metrics: Option<metrics::Ready>,
@@ -104,7 +104,7 @@ impl SwitchArgs {
         mistakes.none_or_all().map(|()| plan)
     }
 
-    /// All mistakes, those of sockets too.
+    /// All mistakes, including those of sockets.
     pub fn mistakes(&self) -> Vec<String> {
         let mut mistakes = Mistakes::default();
         let plan = self.read(&mut mistakes);
@@ -158,7 +158,7 @@ impl ControllerArgs {
         })
     }
 
-    /// All mistakes, those of sockets too.
+    /// All mistakes, including those of sockets.
     pub fn mistakes(&self) -> Vec<String> {
         let mut mistakes = Mistakes::default();
         let (listen, common) = self.read(&mut mistakes);
@@ -289,8 +289,7 @@ impl CommonArgs {
         }
     }
 
-    /// The security of our own side, whose peers have the other role than the relay at the other
-    /// end.
+    /// The security of our own side. Its peers have the other role than the relay at the other end.
     fn local_security(
         &self,
         peer: Role,
@@ -345,7 +344,7 @@ impl CommonArgs {
         self.policy != "none"
     }
 
-    /// Refuses the options that only the one connection for all can carry.
+    /// Refuses the options that need one connection for all channels.
     fn refuse_what_direct_has_not(&self, agents: &Agents, nudge: bool, mistakes: &mut Mistakes) {
         for name in agents.names().filter(|name| *name != OPENFLOW) {
             mistakes.usage(format!(
@@ -390,7 +389,7 @@ impl Common {
         certificates::keep(self.begun, self.files.clone())
     }
 
-    /// One line for each socket that a start could not make.
+    /// One line for each socket that a start could not open.
     fn socket_mistakes(&self, listen: Option<&Method>) -> Vec<String> {
         let passive = self.agents.passive.iter();
         let passive = passive.filter(|(_, method)| !is_for_each(method));
@@ -440,7 +439,7 @@ impl Maps {
     }
 }
 
-/// Whether a file can be written or made there; it stays as it is.
+/// Checks that a file can be written or created at this path, without changing it.
 fn check_writable(path: &Path) -> Result<(), Failure> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -513,7 +512,7 @@ pub fn is_quic(method: &Method) -> bool {
     matches!(method, Method::Dial(Quic, ..) | Method::Listen(Quic, ..))
 }
 
-/// Whether it needs certificates.
+/// Whether a method needs certificates.
 pub fn is_certified(method: &Method) -> bool {
     use net::method::Transport::{Quic, Tls};
     matches!(

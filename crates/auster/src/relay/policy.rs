@@ -1,8 +1,8 @@
-//! Policy maps by a relay's status socket: a request to push one, and its answer.
+//! Policy maps through a relay's status socket: a request to push a map, and its answer.
 //!
-//! A request is `policy push [NAME]` on a line, the map after it, and the end of the stream. NAME
-//! is the relay that it is for; without NAME it is for all of them. A client that sends nothing
-//! gets the status.
+//! A request is a line `policy push [NAME]`, then the map, then the end of the stream. NAME is the
+//! relay that gets the map; without NAME, all relays get it. A client that sends nothing gets the
+//! status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const FIRST_WORD_TIME_MAX: Duration = Duration::from_millis(20);
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
-/// The client's request; `None` is the status.
+/// The client's request; `None` asks for the status.
 pub async fn request(connection: &mut Connection) -> Option<String> {
     let mut text = Vec::new();
     let mut reader = (&mut connection.reader).take(REQUEST_BYTES_MAX);
@@ -38,7 +38,7 @@ pub async fn request(connection: &mut Connection) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// Does what `request` asks for, at every relay that it is for.
+/// Carries out `request` at every relay that it addresses.
 pub async fn answer(source: &Source, request: &str) -> Value {
     let (line, text) = request.split_once('\n').unwrap_or((request, ""));
     let Some(name) = line.strip_prefix(PUSH).map(str::trim) else {
@@ -72,7 +72,7 @@ pub async fn answer(source: &Source, request: &str) -> Value {
     json!({ "pushed": pushed })
 }
 
-/// The digest of the map if it is the one that both ends have.
+/// The digest of the map, if both ends have this map.
 fn in_use(end: &Arc<End>, text: &str) -> Option<MapDigest> {
     let (map, _) = PolicyMap::parse(text).ok()?;
     let status = end.policy_status()?;
@@ -80,7 +80,7 @@ fn in_use(end: &Arc<End>, text: &str) -> Option<MapDigest> {
     is_it.then_some(status.digest)
 }
 
-/// Each connection has another end of its own, and none has a name.
+/// Each connection has its own other end, and none of these ends has a name.
 async fn push_direct(direct: &Direct, name: &str, text: &str) -> Value {
     if !name.is_empty() {
         let error =

@@ -24,7 +24,7 @@ use cli::failure::Failure;
 /// The interval at which finished channels are written to the file.
 const RECORD_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Whose state it is.
+/// The source of the reported state.
 #[derive(Clone)]
 pub enum Source {
     End(Arc<End>),
@@ -36,7 +36,7 @@ pub enum Source {
 /// The file of finished channels.
 pub type Record = (PathBuf, File);
 
-/// Opens the file, behind what a process before has written, which is proof.
+/// Opens the file to append to it: lines from an earlier process are proof and stay.
 pub fn open(path: Option<&Path>) -> Result<Option<Record>, Failure> {
     let Some(path) = path else {
         return Ok(None);
@@ -46,7 +46,7 @@ pub fn open(path: Option<&Path>) -> Result<Option<Record>, Failure> {
     Ok(Some((path.to_owned(), file)))
 }
 
-/// Answers for as long as it is kept.
+/// Answers until it is dropped.
 pub struct Reporter {
     source: Source,
     record: Option<Record>,
@@ -62,7 +62,7 @@ impl Source {
         }
     }
 
-    /// The map in use and those after it. Each switch of a hub has one of its own.
+    /// The map in use, and each later one. Each switch of a hub has its own map.
     pub fn committed(&self) -> Option<watch::Receiver<Arc<PolicyMap>>> {
         match self {
             Source::End(end) => end.committed(),
@@ -71,7 +71,7 @@ impl Source {
         }
     }
 
-    /// Takes a map into use, at the other end too where there is one.
+    /// Takes a map into use, also at the other end if there is one.
     pub async fn load_policy(&self, text: &str) -> Result<(), String> {
         match self {
             Source::End(end) => end.load_policy(text).await.map(drop),
@@ -127,7 +127,7 @@ impl Reporter {
         })
     }
 
-    /// Writes what is left.
+    /// Writes the remaining lines.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.tasks.abort_all();
         match &mut self.record {
@@ -223,8 +223,8 @@ fn end_json(end: &EndStatus) -> Value {
         "reconnects": end.reconnects,
         "resumptions": end.resumptions,
         "channels_closed": end.closed,
-        // Without a policy map there is no code that drops a message: what cannot be sent is not
-        // read. With one, packet-ins alone can be.
+        // Without a policy map, no code drops a message: a message that cannot be sent is not read.
+        // With a map, only packet-ins can be dropped.
         "drops": end.line.as_ref().map_or(0, shed_count),
         "policy": end.line.as_ref().map(line_json),
         "policy_map": end.policy.as_ref().map(policy::status_json),

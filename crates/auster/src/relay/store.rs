@@ -1,4 +1,4 @@
-//! The map in use, in a file: a relay that is restarted has it before it is connected to anything.
+//! A file with the map in use: a restarted relay has the map before it connects to anything.
 //!
 //! The first line is a comment with the digest of the map that follows in its canonical form. The
 //! file is replaced as a whole.
@@ -16,8 +16,8 @@ use cli::whole;
 
 const FIRST_WORDS: &str = "# sha256 ";
 
-/// The map in the file at `path` if it is newer than `policy`, which stays otherwise. A file that
-/// holds no map is reported and left until it is replaced.
+/// Returns the newer of `policy` and the map in the file at `path`. A file without a valid map is
+/// reported, and left until it is replaced.
 pub fn prefer(policy: Arc<PolicyMap>, path: &Path) -> Arc<PolicyMap> {
     let file = path.display();
     match read(path) {
@@ -99,7 +99,7 @@ mod tests {
         let told = whole.find(generation).unwrap() + generation.len();
         for len in 0..whole.len() {
             fs::write(&path, &whole[..len]).unwrap();
-            // What is cut off at the end may be what goes without saying, and no more.
+            // The part cut off at the end may only be one that is implied anyway.
             let preferred = prefer(map(3), &path);
             assert!(preferred == map(3) || preferred == map(7), "{len} bytes");
             assert!(len >= told || preferred == map(3), "{len} bytes");

@@ -1,13 +1,15 @@
-//! `--coalesce`, `--duplicate` and the class of an agent: words to values for each kind of message.
+//! `--coalesce`, `--duplicate` and the class of an agent: values for each kind of message, read
+//! from words.
 
 use std::time::Duration;
 
 use relay::{Kind, PerKind};
 
-/// Longer than that is no window but an outage.
+/// A longer window would be an outage.
 const WINDOW_MAX: Duration = Duration::from_millis(100);
 
-/// `1ms` for all but echoes, or `packet=1ms,statistics=5ms`; a later word stands over an earlier.
+/// Reads `1ms` for all but echoes, or `packet=1ms,statistics=5ms`; a later word overrides an
+/// earlier one.
 pub fn coalescing(text: &str) -> Result<PerKind<Duration>, String> {
     let mut windows = PerKind::default();
     for word in text.split(',') {
@@ -23,7 +25,7 @@ pub fn coalescing(text: &str) -> Result<PerKind<Duration>, String> {
     Ok(windows)
 }
 
-/// `echo,packet-in`.
+/// Reads kinds such as `echo,packet-in`.
 pub fn duplicated(text: &str) -> Result<PerKind<bool>, String> {
     let mut kinds = PerKind::default();
     for word in text.split(',') {

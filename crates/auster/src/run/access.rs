@@ -56,7 +56,7 @@ const RULE: [&str; 4] = ["name", "match", "allow", "mirror"];
 
 /// The most rules of one place.
 pub const RULES_MAX: usize = 4096;
-/// In place of hosts: those that have an address by DHCP.
+/// Stands for the hosts that have an address by DHCP.
 const BY_DHCP: &str = "dhcp";
 /// The most hosts that one port is bound to.
 const BINDINGS_MAX: usize = 64;
@@ -65,7 +65,7 @@ const ADDRESSES_MAX: usize = 8;
 /// The most entries of one switch, which must be read again in one answer.
 const ENTRIES_MAX: usize = 65_536;
 
-/// Fields that are no packet's, or that the tables of access use themselves.
+/// Fields that no packet has, or that the access tables use themselves.
 const OTHERS: [Field; 4] = [
     Field::InPort,
     Field::InPhyPort,
@@ -79,7 +79,7 @@ pub const ROUTED: [Field; 4] = [Field::EthSrc, Field::EthDst, Field::VlanVid, Fi
 /// Fields that Open vSwitch does not have.
 const UNUSUAL: [Field; 2] = [Field::PbbIsid, Field::Ipv6Exthdr];
 
-/// The bit of a VLAN id that says that there is a tag.
+/// The bit of a VLAN id that marks the tag as present.
 const PRESENT: u128 = 0x1000;
 
 /// The configuration's statements about access.
@@ -93,7 +93,7 @@ pub struct Stated {
 }
 
 impl Stated {
-    /// Reads what the file says of access. Mistakes go to `fields`.
+    /// Reads the access configuration of the file. Mistakes go to `fields`.
     pub fn read<'a>(fields: &mut Fields<'a>, root: &DeTable<'a>) -> Stated {
         let mut stated = Stated::default();
         let mut places = BTreeMap::new();
@@ -131,7 +131,7 @@ impl Stated {
         stated
     }
 
-    /// Finds gateways and routes that are too many for switches to know where packets are routed.
+    /// Reports gateways and routes that need more entries than fit one switch.
     pub fn check_routes<'a>(
         &self,
         fields: &mut Fields<'a>,
@@ -219,7 +219,8 @@ impl Stated {
         self.access.acls.push(Acl { name, rules: all });
     }
 
-    /// `out`: the lists of `acl_out`, with the lines that refer to them first.
+    /// Reads the lists of a VLAN. `out` has the lists of `acl_out`, each with the line that refers
+    /// to it first.
     fn read_vlan(
         &mut self,
         fields: &mut Fields<'_>,
@@ -244,7 +245,7 @@ impl Stated {
         };
         self.access.vlans.extend(acls.map(|acls| (vlan, acls)));
         self.access.out.extend(routed.map(|acls| (vlan, acls)));
-        // Those of VLANs alone may be on any switch.
+        // The lists of VLANs alone may be on any switch.
         let count = size(&self.access, DatapathId(0));
         if count > ENTRIES_MAX {
             let problem = format!(
@@ -255,7 +256,7 @@ impl Stated {
         }
     }
 
-    /// Finds rules that judge routed packets by what the router changes.
+    /// Finds rules that match routed packets on fields that the router changes.
     fn check_out(
         &self,
         fields: &mut Fields<'_>,
@@ -300,7 +301,7 @@ impl Stated {
                 None => fields.problem(&place, self.unknown(key, &name)),
             }
         }
-        // An empty list is as none at all.
+        // An empty list counts as none.
         if items(table, key).is_empty() {
             return None;
         }
@@ -315,7 +316,7 @@ impl Stated {
         Some(found)
     }
 
-    /// Finds rules of several lists that no packet reaches, because of another list before.
+    /// Finds rules of several lists that no packet reaches because of an earlier list.
     fn check_order(
         &self,
         fields: &mut Fields<'_>,
@@ -372,7 +373,7 @@ impl Stated {
         if acls.is_none() && bindings.is_none() {
             return;
         }
-        // Their mistakes are those of VLANs, which read them as well.
+        // Mistakes in these ports are reported with the VLANs, which read them as well.
         let ports = items(table, "at").into_iter();
         let ports = ports.filter_map(|at| topology::edge_port(at.get_ref().as_str()?).ok());
         for at in ports {
@@ -388,7 +389,7 @@ impl Stated {
         }
     }
 
-    /// Finds ports that would believe whoever says that he is a DHCP server.
+    /// Finds ports that would believe any host that claims to be a DHCP server.
     fn check_dhcp<'a>(&self, fields: &mut Fields<'a>, root: &DeTable<'a>) {
         if self.access.dhcp_servers.is_some() {
             return;
@@ -431,7 +432,7 @@ impl Stated {
         used: &BTreeSet<usize>,
     ) {
         for (number, acl) in self.access.acls.iter().enumerate() {
-            // Of a rule that cannot be read nobody knows what it takes.
+            // Nobody knows which packets an unreadable rule takes.
             let is_read = !self.misread.contains(&number);
             for (id, before) in shadowed(number, acl).into_iter().filter(|_| is_read) {
                 let line = self.line(&before).unwrap_or_default();
@@ -471,7 +472,7 @@ fn id_of(value: &Value<'_>) -> Option<VlanId> {
     VlanId::new(u16::from_str_radix(&digits, number.radix()).ok()?)
 }
 
-/// A name of a list.
+/// Reads the name of a list.
 pub fn name(text: &str) -> Result<String, String> {
     match is_name(text) {
         true => Ok(text.to_owned()),
@@ -481,7 +482,7 @@ pub fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads a rule. Returns also whether its match could be read.
+/// Reads a rule. Also returns whether its match could be read.
 fn rule(fields: &mut Fields<'_>, place: &Range<usize>, table: &DeTable<'_>) -> (Rule, bool) {
     let name = fields.string(table, "name", "from the office");
     if !table.contains_key("allow") {
@@ -499,7 +500,7 @@ fn rule(fields: &mut Fields<'_>, place: &Range<usize>, table: &DeTable<'_>) -> (
         if RULE.contains(&&**key) {
             continue;
         }
-        // A yes or no is no field of a packet.
+        // A boolean is not a field of a packet.
         let meant = value.get_ref().as_bool().and_then(|_| meant(key, &RULE));
         if let Some(meant) = meant {
             let problem = format!("'{key}' is not known here; did you mean {meant}?");
@@ -508,7 +509,7 @@ fn rule(fields: &mut Fields<'_>, place: &Range<usize>, table: &DeTable<'_>) -> (
         }
         match word(fields, key, value) {
             Some(word) => words.add(word, key, value.span()),
-            // It may be what another field needs.
+            // Another field may need this one.
             None => is_read = false,
         }
     }
@@ -651,8 +652,8 @@ fn trusted(fields: &mut Fields<'_>, table: &DeTable<'_>, key: &str) -> Option<BT
     table.contains_key(key).then(|| ports.into_iter().collect())
 }
 
-/// The hosts of `bind`, and whether those that have an address by DHCP come to them; `None` without
-/// the key.
+/// The hosts of `bind`, and whether the hosts with an address by DHCP are added; `None` without the
+/// key.
 fn bindings(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<(Vec<Binding>, bool)> {
     let value = table.get("bind")?;
     let mut all: Vec<Binding> = Vec::new();
@@ -685,7 +686,7 @@ fn bindings(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<(Vec<Binding
     Some((all, is_by_dhcp))
 }
 
-/// A host that a port is bound to; `None`: those that have an address by DHCP.
+/// A host to which a port is bound; `None` stands for the hosts that have an address by DHCP.
 fn bound(text: &str) -> Result<Option<Binding>, String> {
     match text == BY_DHCP {
         true => Ok(None),
@@ -715,8 +716,8 @@ fn binding(text: &str) -> Result<Binding, String> {
     }
 }
 
-/// A verdict about a packet that comes in at a port, a line for each rule that was asked. `rules`
-/// has these in words.
+/// Describes the verdict about a packet received at a port, with one line for each rule consulted.
+/// `rules` has these rules in words.
 pub fn verdict_text(verdict: &Verdict, at: Location, rules: &[&str]) -> Vec<String> {
     let one = |text: String| vec![text];
     match verdict {
@@ -793,12 +794,13 @@ mod tests {
         let unknown = "net.toml:23: acl_out: no [[acl]] has the name 'nope'";
         assert!(problems.iter().any(|problem| problem.starts_with(unknown)));
         assert_eq!(problems.len(), 4, "{problems:#?}");
-        // They may be an acl_in all the same.
+        // The lists may still be an acl_in.
         let vlan = "[[vlan]]\nid = 20\nacl_in = \"mac\"\n";
         assert!(read(&format!("{LIST}{more}{vlan}")).is_ok());
     }
 
-    /// Gateways with an Ethernet address each have the switches know all networks once for each.
+    /// With a separate Ethernet address for each gateway, switches need all networks once for each
+    /// gateway.
     #[test]
     fn routes_fit_the_switch() {
         let vlan = |id: u32| {
@@ -824,7 +826,7 @@ mod tests {
         );
     }
 
-    /// A list for routed packets of a VLAN into which none are routed is doubtful.
+    /// A list for routed packets is doubtful if no packets are routed into its VLAN.
     #[test]
     fn a_vlan_without_a_gateway_gets_no_routed_packets() {
         let text = format!("{LIST}[[vlan]]\nid = 20\nacl_out = \"web\"\n");

@@ -1,5 +1,5 @@
-//! Links between switches that their switches watch by BFD: the facts for [`control::bfd`], and its
-//! decisions as requests to the databases.
+//! BFD on links between switches: collects the facts for [`control::bfd`], and sends its decisions
+//! as requests to the databases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::databases::LOOK;
 /// The name of each port in its database, and its BFD there.
 type Rows = BTreeMap<Location, (String, Bfd)>;
 
-/// Keeps BFD as `interval` says, `None` being off, until the task is aborted.
+/// Keeps BFD at `interval` (`None` means off), until the task is aborted.
 pub async fn keep(
     driver: Arc<Driver<Clustered>>,
     databases: Arc<Databases>,
@@ -79,7 +79,7 @@ pub async fn keep(
     }
 }
 
-/// The links that are proven both ways.
+/// Returns the links that are proven in both directions.
 fn proven(links: &[LinkView]) -> BTreeSet<Link> {
     let all: BTreeSet<_> = links.iter().map(|l| (l.from, l.to)).collect();
     let both = all.iter().filter(|(a, b)| a < b && all.contains(&(*b, *a)));
@@ -119,8 +119,8 @@ fn port_of(view: &PortView) -> Port {
     }
 }
 
-/// The changes to ask for. A port that has what it shall have is left alone: whoever changes it by
-/// hand is not overruled before the change is decided on.
+/// Returns the changes to request. A port with the wanted settings is left alone: a manual change
+/// is not overruled before a decision about it.
 fn requests(
     wanted: &BTreeMap<Location, Wanted>,
     rows: &Rows,

@@ -25,7 +25,7 @@ use super::topology;
 
 const BOND: [&str; 4] = ["name", "ports", "lacp", "rate"];
 
-/// LACP and a group name the ports of a bond.
+/// The most ports of a bond: LACP and a group name them.
 const PORTS_MAX: usize = 32;
 
 /// The bonds of the file, with the line of each port.
@@ -43,7 +43,7 @@ impl Read {
         for (place, table) in fields.tables_at(root, "bond") {
             fields.only(table, "[bond]", &BOND);
             let name = read.name(fields, &place, table);
-            // One without a name is compared with ports all the same.
+            // A bond without a name is still compared with ports.
             let name = name.unwrap_or_else(|| format!("in line {}", fields.line(&place)));
             let ports = read.ports(fields, &place, table);
             let protocol = fields.parsed(table, "lacp", "active", |text| match text {
@@ -127,7 +127,8 @@ impl Read {
         ports
     }
 
-    /// Checks what a `[[port]]` says of a port in a bond, for which that of the first port holds.
+    /// Checks a `[[port]]` for a port in a bond. The settings of the first port apply to the whole
+    /// bond.
     pub fn check_port(
         &self,
         fields: &mut Fields<'_>,
@@ -174,7 +175,7 @@ pub(super) fn grouped_port(thing: &str, text: &str) -> Result<Location, String> 
     }
 }
 
-/// Reads a name, which is missing without the key.
+/// Reads a name. Without the key, reports that the name is missing.
 pub(super) fn name(
     fields: &mut Fields<'_>,
     (place, table): (&Range<usize>, &DeTable<'_>),

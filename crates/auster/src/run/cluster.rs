@@ -36,11 +36,11 @@ use store::Presence;
 
 /// One member serves all switches, and the others stand by.
 const SHARDS: u16 = 1;
-/// The time that a member which ends has to hand over.
+/// The time that a departing member has to hand over.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
 /// The time that each member of etcd has to answer a running controller.
 const ETCD_MAX: Duration = Duration::from_millis(300);
-/// The same for documents of the API, which no switch waits for.
+/// The same time limit for documents of the API, which no switch waits for.
 const INTENT_MAX: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -54,7 +54,7 @@ pub struct Stated {
     id: String,
     name: MemberId,
     pub listen: Method,
-    /// Where the others dial, unless that is where this one listens.
+    /// The address that the other members dial, if it differs from `listen`.
     address: Option<Method>,
     pub ca: Option<PathBuf>,
     pub state: PathBuf,
@@ -150,13 +150,13 @@ impl Stated {
         })
     }
 
-    /// Whether it needs certificates.
+    /// Whether this member needs certificates.
     pub fn is_secure(&self) -> bool {
         self.is_secure || self.listen.is_secure()
     }
 
-    /// The files of the certificates for etcd and the other members, if any is asked for. `files`
-    /// are those for switches.
+    /// Returns the certificate files for etcd and the other members, if TLS is configured for
+    /// either. `files` are the certificate files for switches.
     pub fn files(&self, files: Option<CredentialFiles>) -> Option<CredentialFiles> {
         let files = files.filter(|_| self.is_secure())?;
         Some(CredentialFiles {
@@ -166,7 +166,7 @@ impl Stated {
         })
     }
 
-    /// The certificates in them.
+    /// Loads the certificates from the files that [`Stated::files`] chooses.
     pub fn security(&self, files: Option<CredentialFiles>) -> Result<Security, Failure> {
         match self.files(files) {
             Some(files) => Ok(Security::new(Arc::new(files.load()?))),
@@ -174,8 +174,8 @@ impl Stated {
         }
     }
 
-    /// Checks what `--check` can know before the member starts: that others will take its
-    /// certificate as that of a member with this name, and that its folder can be made.
+    /// Runs the checks that `--check` can make before the member starts: that other members will
+    /// accept its certificate for this name, and that its folder can be created.
     pub fn can_start(&self, security: &Security) -> Result<(), Failure> {
         let mut problems = Vec::new();
         if let Some(credentials) = security.credentials().filter(|_| self.listen.is_secure()) {
@@ -212,7 +212,7 @@ impl Stated {
         }
     }
 
-    /// A client of etcd, each of whose members has `deadline` to answer.
+    /// Makes a client of etcd. Each etcd member has `deadline` to answer.
     pub fn client(&self, security: &Security, deadline: Duration) -> Result<etcd::Client, Failure> {
         let mut config = etcd::Config::new(self.etcd.clone());
         config.tls = self.is_secure.then(|| security.clone());
@@ -261,17 +261,17 @@ fn bell(text: &str, is_passive: bool) -> Result<Method, String> {
 pub struct Joining {
     stated: Stated,
     etcd: etcd::Client,
-    /// With connections of its own: large answers must not delay those about members.
+    /// A client with its own connections: large answers must not delay answers about members.
     intent: etcd::Client,
     listening: bells::Listening,
-    /// For the bells; etcd's has the same certificates.
+    /// TLS for the bells. The etcd clients use the same certificates.
     security: Security,
     outward: mpsc::UnboundedReceiver<Outward>,
 }
 
 impl Joining {
-    /// Opens the sockets, and makes the application that the driver runs. `files` are those of the
-    /// switches' side.
+    /// Opens the sockets, and makes the application that the driver runs. `files` are the
+    /// certificate files for switches.
     pub async fn begin(
         stated: Stated,
         files: Option<CredentialFiles>,
@@ -312,12 +312,12 @@ impl Joining {
         Ok((joining, application))
     }
 
-    /// The certificates in use for etcd and the other members: others may be put into it.
+    /// The certificates in use for etcd and the other members. The caller may replace them.
     pub fn security(&self) -> &Security {
         &self.security
     }
 
-    /// The store of what the API is asked for, and the name of its writer.
+    /// Returns the store for the API's requests, and the name of its writer.
     pub fn store(&self, seed: u64) -> (Store, String) {
         let name = self.stated.name.to_string();
         let etcd = Etcd::new(self.intent.clone(), name.clone(), seed);
@@ -383,7 +383,7 @@ impl Joining {
             async move {
                 let ready = driver
                     .ask(|application| application.cluster().is_some_and(Cluster::has_ready_peer));
-                // Without an answer it is asked again.
+                // Without an answer, the caller asks again.
                 ready.await != Some(false)
             }
         };
@@ -445,14 +445,14 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Ends all taps of a member that serves the switches no more, and their streams: it gets no
-    /// packets for them. `to` has the switches now, if that is known.
+    /// Ends all taps and their streams on a member that no longer serves the switches: it receives
+    /// no packets for them. `to` has the switches now, if that is known.
     pub fn end_taps(&self, rings: Arc<Rings>, to: Option<MemberId>) {
         let handle = self.handle.clone();
         tokio::spawn(async move {
             let served_by = to.as_ref().map(ToString::to_string);
             let ended = handle.application(move |application, now| {
-                // It may serve again.
+                // This member may be serving again.
                 if application.cluster().is_none_or(Cluster::holds_any) {
                     return 0;
                 }
@@ -504,7 +504,7 @@ impl Joined {
     }
 }
 
-/// The next event, of a controller that is a member.
+/// Waits for the next event, if this controller is a member.
 pub async fn next_event(joined: &mut Option<Joined>) -> Option<ClusterEvent> {
     match joined {
         Some(joined) => joined.events.recv().await,
@@ -512,7 +512,7 @@ pub async fn next_event(joined: &mut Option<Joined>) -> Option<ClusterEvent> {
     }
 }
 
-/// The application, for the tasks of a member.
+/// A handle to the application, for the tasks of a member.
 #[derive(Clone)]
 struct Handle {
     driver: Arc<Driver<Clustered>>,
@@ -524,8 +524,8 @@ impl Handle {
         self.clock.now()
     }
 
-    /// Hands something to the cluster. Waits while the application has too much to do; nothing is
-    /// lost until it ends.
+    /// Passes an input to the cluster. Waits while the application is too busy; no input is lost
+    /// until it ends.
     async fn cluster(&self, input: impl FnOnce(&mut Cluster, Instant) + Send + 'static) {
         self.application(move |application, now| {
             application.tell_cluster(now, |cluster| input(cluster, now));
@@ -533,7 +533,8 @@ impl Handle {
         .await;
     }
 
-    /// The same with the controller, and an answer; `None` if the application has ended.
+    /// Does the same with the controller, and returns its answer; `None` if the application has
+    /// ended.
     async fn application<R: Send + 'static>(
         &self,
         input: impl FnOnce(&mut Clustered, Instant) -> R + Send + 'static,
@@ -557,10 +558,10 @@ impl Handle {
     }
 }
 
-/// Takes what the application's thread has for others.
+/// Delivers the output of the application's thread to its recipients.
 struct Outlet {
     bells: bells::Bells,
-    /// Whether etcd has had this member's key once. Before, another process may have the name.
+    /// Whether etcd has had this member's key once. Until then, another process may have the name.
     named: watch::Receiver<bool>,
     requests: mpsc::UnboundedSender<(u32, control::cluster::StoreRequest)>,
     high_water: watch::Sender<Option<HighWater>>,
@@ -623,7 +624,7 @@ impl Outlet {
 fn read_high_water(stated: &Stated) -> Result<Option<HighWater>, Failure> {
     let file = stated.high_water_file();
     std::fs::create_dir_all(&stated.state).map_err(|error| Failure::file(&stated.state, error))?;
-    // A folder that takes no file is found now, and not when etcd was restored.
+    // Find an unwritable folder now, not after etcd was restored.
     let probe = file.with_extension("probe");
     std::fs::write(&probe, []).map_err(|error| Failure::file(&probe, error))?;
     let _ = std::fs::remove_file(&probe);
@@ -639,7 +640,7 @@ fn read_high_water(stated: &Stated) -> Result<Option<HighWater>, Failure> {
     }
 }
 
-/// Writes the latest mark whenever there is another one.
+/// Writes the latest mark whenever it changes.
 async fn keep_high_water(file: PathBuf, mut marks: watch::Receiver<Option<HighWater>>) {
     let mut has_failed = false;
     while marks.changed().await.is_ok() {

@@ -1,4 +1,4 @@
-//! Counters of all ports, or of all queues, asked of their switches.
+//! Reads the counters of all ports, or of all queues, from their switches.
 //!
 //! | what | bound |
 //! | --- | --- |
@@ -20,23 +20,23 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 const AT_ONCE: usize = 32;
-/// Batches under way: a few switches that do not answer hold up no others.
+/// The most batches under way: a few switches that do not answer delay no others.
 const BATCHES_MAX: usize = 4;
 const PER_SECOND_MAX: u32 = 1000;
 /// The time over which the questions of a small network are spread.
 const SPREAD: Duration = Duration::from_secs(1);
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// Between two looks for answers.
+/// The time between two checks for answers.
 const LOOK: Duration = Duration::from_millis(20);
 /// The time that the controller's thread has to answer.
 const ASK_MAX: Duration = Duration::from_secs(2);
 
-/// A row of what a switch is asked for.
+/// A row of a switch's counters.
 pub trait Row: Sized + Send + 'static {
     /// The question for all rows of a switch.
     fn question() -> RequestBody;
 
-    /// The rows of a part of its answer.
+    /// Returns the rows in one part of the switch's answer.
     fn rows(body: ReplyBody) -> Vec<Self>;
 }
 

@@ -14,7 +14,7 @@ use super::settings::Settings;
 use crate::certificates::watched::Watched;
 use crate::certificates::{self, paths};
 
-/// The part of it whose files have changed.
+/// The part of `auster run` whose files have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
     Switches,
@@ -56,7 +56,7 @@ impl Named {
     }
 }
 
-/// Uses them when they change.
+/// Watches the certificate files, and loads those that change.
 pub struct Kept {
     named: Named,
     watched: [Watched; 3],
@@ -66,7 +66,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Keeps the files of `settings`, which were read after `begun`.
+    /// Watches the files of `settings`, which were read after `begun`.
     pub fn start(
         begun: SystemTime,
         settings: &Settings,
@@ -84,7 +84,7 @@ impl Kept {
         }
     }
 
-    /// Waits until files have changed. May be given up and asked again.
+    /// Waits until files have changed. The caller may drop the wait and start again.
     pub async fn changed(&self) -> Changed {
         let [switches, api, cluster] = &self.watched;
         tokio::select! {
@@ -94,7 +94,7 @@ impl Kept {
         }
     }
 
-    /// Reads the files again. Files that will not do are refused with one line, and those in use
+    /// Reads the files again. Unusable files are refused with one line, and the certificates in use
     /// stay.
     pub async fn reload(&self, changed: Changed, printer: &mut Printer) {
         match changed {
@@ -119,8 +119,8 @@ impl Kept {
         }
     }
 
-    /// The configuration and its files are read again, those of the cluster here. `settings` name
-    /// the files from now on.
+    /// Handles a reload of the configuration. Reads the cluster's files again, and uses the file
+    /// names in `settings` from now on.
     pub fn handle_reload(&mut self, settings: &Settings, printer: &mut Printer) {
         self.named = Named::of(settings);
         reload(&self.named.cluster, self.cluster.as_ref(), printer);

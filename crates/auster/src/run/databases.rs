@@ -24,13 +24,13 @@ use super::settings::Settings;
 use super::{bfd, warn_if_exposed};
 use cli::failure::Failure;
 
-/// The pause before the controller gets again what it could not take.
+/// The pause before a report that the controller could not accept is sent again.
 const RETRY: Duration = Duration::from_secs(1);
-/// Between two looks at what it wants: it plans within milliseconds of a change, and notifies
-/// nobody.
+/// The time between two checks of the queues that the controller wants: it plans within
+/// milliseconds of a change, and notifies nobody.
 pub(super) const LOOK: Duration = Duration::from_millis(200);
 
-/// Connections that are kept as long as it is there.
+/// Connections that stay open until this value is dropped.
 pub struct Kept {
     databases: Arc<Databases>,
     bfd: watch::Sender<Option<Duration>>,
@@ -74,7 +74,7 @@ impl Kept {
         self.databases.views()
     }
 
-    /// Sets the interval of BFD from now on, and tries again what has failed.
+    /// Sets the BFD interval, and retries failed sessions.
     pub fn set_bfd_interval(&self, interval: Option<Duration>) {
         self.bfd.send_replace(interval);
     }
@@ -139,8 +139,8 @@ fn beside(port: &PortView) -> Beside {
     }
 }
 
-/// Reports to the controller what databases say. What was said last of one that is gone is still
-/// so.
+/// Reports the databases' data to the controller. The last report about a lost database stays
+/// valid.
 async fn tell(driver: Arc<Driver<Clustered>>, clock: Clock, mut views: watch::Receiver<Views>) {
     let mut told: BTreeMap<DatapathId, Said> = BTreeMap::new();
     loop {
@@ -155,7 +155,7 @@ async fn tell(driver: Arc<Driver<Clustered>>, clock: Clock, mut views: watch::Re
             if before == Some(&said) {
                 continue;
             }
-            // None is what it knows of all at first.
+            // At first the controller knows no limit of any switch.
             let limit = before.and_then(|before| before.flow_limit);
             let is_other = limit != said.flow_limit;
             let now = clock.now();
@@ -181,7 +181,7 @@ async fn tell(driver: Arc<Driver<Clustered>>, clock: Clock, mut views: watch::Re
     }
 }
 
-/// The queues that the controller wants go to the databases.
+/// Sends the queues that the controller wants to the databases.
 async fn ask(driver: Arc<Driver<Clustered>>, databases: Arc<Databases>, has_any: bool) {
     if !has_any {
         return;
@@ -214,9 +214,9 @@ fn wanted(
     plans.iter().filter_map(of_switch).collect()
 }
 
-/// Gives the queues of the controller's port numbers the names in the database. Returns `None`
-/// while ports have no numbers yet, as after a start of the switch: their present queues must not
-/// count as unwanted.
+/// Replaces the controller's port numbers by the port names in the database. Returns `None` while
+/// ports have no numbers yet, as after a start of the switch: their present queues must not count
+/// as unwanted.
 fn named(
     plans: &BTreeMap<PortNo, PortPlan>,
     ports: &BTreeMap<String, PortView>,
@@ -244,7 +244,8 @@ fn queues(plan: &PortPlan) -> PortQueues {
             burst_bits: queue.burst_bytes.map(|bytes| bytes.saturating_mul(8)),
             priority: Some(u32::from(queue.priority)),
             dscp: match plan.by {
-                // Where it chooses. Elsewhere packets keep what they came with.
+                // Only where the code point chooses the queue. Elsewhere packets keep their code
+                // point.
                 QueuesBy::CodePoint => queue.dscp.first().copied(),
                 QueuesBy::SetQueue | QueuesBy::Nobody => None,
             },
@@ -294,7 +295,7 @@ mod tests {
         assert_eq!(queues(&plan(QueuesBy::SetQueue)).queues[&1].dscp, None);
     }
 
-    /// A datapath that no database has is not decided on.
+    /// Nothing is decided for a datapath that no database has.
     #[test]
     fn nothing_is_wanted_of_a_database_that_is_not_there() {
         let ports = BTreeMap::from([(PortNo(1), plan(QueuesBy::SetQueue))]);

@@ -1,12 +1,12 @@
-//! Digests of the configuration file: of its text, and of the settings that all members of a
-//! cluster should have alike.
+//! Digests of the configuration file: of its text, and of the settings that should be the same on
+//! all members of a cluster.
 
 use std::path::Path;
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-/// Settings in which members differ: where they listen, who they are, and files of their own.
+/// Settings that differ between members: their addresses, their names, and their own files.
 const OWN: [&str; 11] = [
     "listen",
     "connect",
@@ -24,12 +24,12 @@ const OWN: [&str; 11] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digests {
     pub file: String,
-    /// The same of two files with the same settings in common, however they are written down.
+    /// The digest of the shared settings, independent of how the file writes them.
     pub shared: String,
 }
 
 impl Digests {
-    /// `None` without a file.
+    /// Computes the digests of a file; `None` without a file.
     pub fn of(config: Option<&Path>) -> Option<Digests> {
         Some(Digests::of_text(&std::fs::read_to_string(config?).ok()?))
     }

@@ -8,7 +8,8 @@ use toml::de::DeTable;
 
 use super::fields::Fields;
 
-/// Conversations pause for a second now and then; who waits for an empty link has some patience.
+/// Conversations pause for a second now and then, and an operator who waits for an empty link has
+/// some patience.
 const WAIT_S: u64 = 3;
 const WAIT_S_MAX: u64 = 3600;
 

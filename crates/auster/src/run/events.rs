@@ -1,5 +1,6 @@
 //! Events, for people (a line each) or programs (a JSON document a line each) on standard output,
-//! and for the readers of the API. Only the lines of a kind are limited: readers get them all.
+//! and for the readers of the API. Only the printed lines of a kind are limited: API readers
+//! receive all events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -34,9 +35,9 @@ pub struct Printer {
     clock: Clock,
     lines: Lines<String>,
     feed: Feed,
-    /// Events that were lost before they came here.
+    /// Events that were lost before they reached this printer.
     lost: u64,
-    /// This member of a cluster.
+    /// The name of this member of a cluster.
     member: Option<String>,
     /// The last report about each datapath's database.
     databases: BTreeMap<DatapathId, Value>,
@@ -100,8 +101,8 @@ impl Printer {
         }
     }
 
-    /// Reports events that were lost before they came here, `lost` so far: whoever follows has to
-    /// look anew.
+    /// Reports events that were lost before they reached this printer, `lost` so far. Readers must
+    /// fetch the state again.
     pub fn lost(&mut self, lost: u64) {
         let count = lost.saturating_sub(self.lost);
         self.lost = lost;
@@ -167,7 +168,7 @@ impl Printer {
         );
     }
 
-    /// Prints the changes since the last report.
+    /// Prints the changes of databases since the last report.
     pub fn databases(&mut self, views: &Views) {
         let said: BTreeMap<DatapathId, Value> = views
             .iter()
@@ -275,7 +276,7 @@ impl Printer {
         );
     }
 
-    /// Files that have changed by themselves will not do.
+    /// Reports that changed certificate files are unusable.
     pub fn certificate_refused(&mut self, file: &str, problems: &str) {
         self.print(
             &format!("certificate {file} refused, the one in use stays: {problems}"),
@@ -290,7 +291,7 @@ impl Printer {
         );
     }
 
-    /// Reports what became of a reload.
+    /// Reports the outcome of a reload.
     pub fn reloaded(&mut self, file: &str, report: &Report) {
         let event = match report.applied {
             true => "reloaded",
@@ -319,7 +320,7 @@ impl Printer {
         );
     }
 
-    /// This controller is a member of a cluster from now on.
+    /// Records that this controller is now a member of a cluster.
     pub fn joined(&mut self, name: &MemberId, heard_at: &str) {
         self.member = Some(name.to_string());
         self.print(
@@ -328,7 +329,7 @@ impl Printer {
         );
     }
 
-    /// Something that the cluster's members did.
+    /// Prints an event of the cluster's members.
     pub fn cluster(&mut self, event: &ClusterEvent) {
         let (kind, text, about) = describe_cluster(event);
         let event_kind = format!("cluster_{kind}");
@@ -339,7 +340,8 @@ impl Printer {
         self.print_limited(kind, &format!("cluster: {text}"), document);
     }
 
-    /// Documents of the API are not in use, or stay though etcd has lost them.
+    /// Prints an event of the API's documents: some are not in use, or stay though etcd has lost
+    /// them.
     pub fn intent(&mut self, event: &IntentEvent) {
         let few = |keys: &[String]| {
             let first = keys
@@ -451,8 +453,8 @@ impl Printer {
         }
     }
 
-    /// A port that the world can reach sees many that say nothing; only those that spoke OpenFlow
-    /// and were turned away are worth a line.
+    /// Reports a connection that never came up. A public port sees many silent connections; only
+    /// refused OpenFlow peers are worth a line.
     fn never_up(&mut self, peer: &PeerIdentity, reason: &Ended) {
         if !reason.is_refusal() {
             tracing::info!(peer = peer.address, "closed before it was up: {reason}");
@@ -492,8 +494,8 @@ impl Printer {
         self.write(text, &document);
     }
 
-    /// Prints the text or the document. The reader of standard output may be gone; the network is
-    /// worth more than the log.
+    /// Prints the text or the document. Ignores a closed standard output: the network is worth more
+    /// than the log.
     fn write(&self, text: &str, document: &Value) {
         let priority = match output::is_journal_of_answers() && is_warning(document) {
             true => output::priority("WARN"),
@@ -684,7 +686,7 @@ fn describe_database(dpid: DatapathId, view: &DatapathView) -> Value {
     })
 }
 
-/// `None` for what [`Notice::Up`] and [`Notice::Down`] say already.
+/// Describes an event; `None` if [`Notice::Up`] or [`Notice::Down`] already reports it.
 fn describe(event: &Event) -> Option<(String, Value)> {
     Some(match event {
         Event::SwitchUp { .. } | Event::SwitchDown { .. } => return None,

@@ -35,7 +35,7 @@ pub struct Family {
     pub samples: Vec<(Labels, Value)>,
 }
 
-/// The exposition of these, ending with `# EOF`.
+/// Returns the exposition of these families, ending with `# EOF`.
 pub fn text(families: Vec<Family>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Families(families)));
@@ -92,7 +92,7 @@ impl Collector for Families {
     }
 }
 
-/// The program itself.
+/// Returns the family that describes the program itself.
 pub fn info() -> Family {
     Family {
         name: "auster_build_info",
@@ -110,7 +110,7 @@ pub fn info() -> Family {
     }
 }
 
-/// Durations of one kind; `labels` are those of each histogram.
+/// Returns durations of one kind. Each histogram has its own `labels`.
 pub fn durations(
     name: &'static str,
     help: &'static str,

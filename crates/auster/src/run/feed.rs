@@ -1,6 +1,6 @@
 //! The events of `auster run`, for its API: one ring ([`super::ring`]) and its readers.
 //!
-//! Whoever has an event never waits for a reader: readers take from the ring what they can.
+//! Writers of events never wait for readers: readers take from the ring as many events as they can.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 use super::ring::{Missed, Numbered, Ring};
 
-/// Numbers of one second, as far as the numbers of two processes are concerned: a process that
-/// starts later begins with greater ones, unless there were more events in a second than that.
+/// Event numbers reserved for each second. A process that starts later begins with greater numbers,
+/// unless more events than this occurred in a second.
 const PER_SECOND: u64 = 1 << 20;
 
 #[derive(Clone)]
@@ -24,13 +24,13 @@ struct Shared {
 
 /// Some events for a reader.
 pub struct Batch {
-    /// The events that follow, or the reason why they are not there.
+    /// The events that follow, or the reason why they are missing.
     pub events: Result<Vec<Arc<Numbered>>, Missed>,
-    /// The number of the last event of all.
+    /// The number of the last event in the feed.
     pub last: u64,
-    /// A reader with this number gets every event that is kept.
+    /// The number before the first kept event. A reader with this number receives every kept event.
     pub before_first: u64,
-    /// The bytes of all events that there ever were.
+    /// The total bytes of all events so far.
     pub end: u64,
 }
 
@@ -43,7 +43,7 @@ impl Default for Feed {
 }
 
 impl From<u64> for Feed {
-    /// The first event gets the number behind this one, which is not 0.
+    /// Makes a feed whose first event has the number after `base`, which is not 0.
     fn from(base: u64) -> Feed {
         Feed(Arc::new(Shared {
             ring: Mutex::new(Ring::new(base)),
@@ -64,12 +64,12 @@ impl Feed {
         self.ring().last()
     }
 
-    /// Changes with every event.
+    /// Returns a receiver that changes with every event.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.0.last.subscribe()
     }
 
-    /// At most so many of the events behind `since`; all that are kept if that is 0.
+    /// Returns the events after `since`, within the two limits; all kept events if `since` is 0.
     pub fn after(&self, since: u64, events_max: usize, bytes_max: usize) -> Batch {
         let ring = self.ring();
         let before_first = ring.before_first();
@@ -82,7 +82,7 @@ impl Feed {
         }
     }
 
-    /// The bytes of all events that there ever were, and of those that are kept.
+    /// Returns the total bytes of all events so far, and of the kept events.
     pub fn bytes(&self) -> (u64, usize) {
         let ring = self.ring();
         (ring.end(), ring.bytes())

@@ -1,5 +1,5 @@
-//! Reading a TOML file so that every mistake in it is reported at once, each with its line, its
-//! field and what would be right.
+//! Reads a TOML file and reports all mistakes in it at once, each with its line, its field and a
+//! correction.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -16,18 +16,18 @@ mod syntax;
 /// Gathers problems while a document is read.
 pub struct Fields<'a> {
     text: &'a str,
-    /// The ends of its lines.
+    /// The ends of the text's lines.
     newlines: Vec<usize>,
     problems: Vec<Problem>,
-    /// Each with where it is in the text.
+    /// Doubts, each with its place in the text.
     doubts: Vec<(usize, String)>,
-    /// The keys that are asked for, if anybody wants to know.
+    /// The keys that are asked for, if a record was started.
     record: Option<Record>,
     /// The keys outside of sections.
     outside: Vec<String>,
 }
 
-/// A mistake, with where it is in the text.
+/// A mistake, with its place in the text.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Problem {
     at: usize,
@@ -39,19 +39,19 @@ struct Problem {
 enum Kind {
     /// The text is not TOML here.
     Syntax,
-    /// A key or a section is there twice.
+    /// A key or a section is present twice.
     Twice,
     /// One key or value is wrong, whatever else the file has.
     Value,
     /// A key is not known in its section.
     Unknown(String),
-    /// A key is not known, and this one was meant.
+    /// A key is not known, and `meant` is the likely key.
     Meant { name: String, meant: String },
     /// A key or value is wrong together with others, or lacks them.
     Other,
 }
 
-/// The settings that have no value, or not all of theirs, because of mistakes in them.
+/// The settings that lack some or all of their values because of mistakes in them.
 #[derive(Debug, Default)]
 pub struct Mistaken(BTreeSet<String>);
 
@@ -66,7 +66,7 @@ impl Mistaken {
     }
 }
 
-/// The line and the column of something in a text, as `LINE:COLUMN`.
+/// Returns the line and the column of a range in a text, as `LINE:COLUMN`.
 pub fn place_of(text: &str, at: &Range<usize>) -> String {
     let before = text.get(..at.start).unwrap_or(text);
     let line = 1 + before.bytes().filter(|byte| *byte == b'\n').count();
@@ -87,7 +87,7 @@ pub fn without_columns(problems: Vec<String>) -> Vec<String> {
     problems.into_iter().map(bare).collect()
 }
 
-/// The one of `known` that somebody meant who wrote `name`, if it is near enough.
+/// Returns the name in `known` that the writer of `name` probably meant, if one is near enough.
 pub fn meant<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let name = &*name.to_lowercase();
     let near = known.iter().map(|known| (distance(name, known), *known));
@@ -98,7 +98,7 @@ pub fn meant<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     near.min().map(|(_, known)| known)
 }
 
-/// The names that are near one, the nearest first: half of the letters are the same, or more.
+/// Returns the names near `name`, the nearest first. At least half of their letters are the same.
 pub fn nearest<'k>(name: &str, known: &[&'k str], count: usize) -> Vec<&'k str> {
     let name = &*name.to_lowercase();
     let far = |known: &str| distance(name, known) * 2 > name.len().min(known.len());
@@ -108,7 +108,7 @@ pub fn nearest<'k>(name: &str, known: &[&'k str], count: usize) -> Vec<&'k str> 
     all
 }
 
-/// The number of changes between two names; at most one if one is the other's beginning.
+/// Counts the changes between two names; at most one if one name begins with the other.
 fn distance(name: &str, known: &str) -> usize {
     let is_part = name.len() > 2 && (known.starts_with(name) || name.starts_with(known));
     let distance = strsim::osa_distance(name, known);
@@ -118,7 +118,7 @@ fn distance(name: &str, known: &str) -> usize {
 /// A value, with its place in the text.
 pub type Value<'v> = Spanned<DeValue<'v>>;
 
-/// The values of a list, or the one value that is there instead.
+/// Returns the values of a list, or the single value in its place.
 pub fn items<'t, 'v>(table: &'t DeTable<'v>, key: &str) -> Vec<&'t Value<'v>> {
     let Some(value) = table.get(key) else {
         return Vec::new();
@@ -130,7 +130,7 @@ pub fn items<'t, 'v>(table: &'t DeTable<'v>, key: &str) -> Vec<&'t Value<'v>> {
 }
 
 impl<'a> Fields<'a> {
-    /// Parses `text`. What does not parse is a problem already; the rest is there to be read.
+    /// Parses `text`. Parts that do not parse become problems; the rest can be read.
     pub fn parse(text: &'a str) -> (Fields<'a>, DeTable<'a>) {
         let (table, errors) = DeTable::parse_recoverable(text);
         let bytes = text.bytes().enumerate();
@@ -168,7 +168,8 @@ impl<'a> Fields<'a> {
         !self.problems.iter().any(is_broken)
     }
 
-    /// The settings of `root` that have a mistake, and those that a misspelt key stands for.
+    /// Returns the settings of `root` with a mistake, and the settings that a misspelt key stands
+    /// for.
     pub fn mistaken(&self, root: &DeTable<'_>) -> Mistaken {
         let mut starts = Vec::new();
         add_starts(root, "", &mut starts);
@@ -212,12 +213,13 @@ impl<'a> Fields<'a> {
         )
     }
 
-    /// On which line something is.
+    /// Returns the line of a range in the text.
     pub fn line(&self, at: &Range<usize>) -> usize {
         1 + self.newlines.partition_point(|newline| *newline < at.start)
     }
 
-    /// `Ok` when there was no problem, else one line for each, in the order of the file.
+    /// Returns `Ok` if there was no problem, else one line for each problem, in the order of the
+    /// file.
     pub fn finish(mut self, file: impl Display) -> Result<(), Vec<String>> {
         self.problems.sort();
         let certain = self.problems.iter().filter(|one| self.is_certain(one));
@@ -230,8 +232,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whether a problem is one of its own. It may only follow from another one: behind a place
-    /// that is not TOML keys belong to other sections, and a misspelt key is not missing.
+    /// Whether a problem stands on its own. It may merely follow from another problem: after a
+    /// syntax error, keys belong to other sections, and a misspelt key is not missing.
     fn is_certain(&self, problem: &Problem) -> bool {
         let is_follower = match problem.kind {
             Kind::Syntax | Kind::Twice => false,
@@ -249,7 +251,8 @@ impl<'a> Fields<'a> {
         !is_follower
     }
 
-    /// Whether the key that a problem misses is there, behind it in the same section, and misspelt.
+    /// Whether the key that a problem reports missing is present later in the section, but
+    /// misspelt.
     fn is_misspelt(&self, problem: &Problem) -> bool {
         let missing = problem.text.split_once(" is missing");
         let Some((missing, _)) = missing else {
@@ -262,12 +265,12 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Takes down from now on which keys are asked for.
+    /// Starts to record the keys that are asked for.
     pub fn start_record(&mut self) {
         self.record = Some(Record::default());
     }
 
-    /// The keys that were asked for.
+    /// Returns the recorded keys.
     pub fn take_record(&mut self) -> Record {
         self.record.take().unwrap_or_default()
     }
@@ -278,7 +281,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Every key of `table` that is not among `known` is a problem.
+    /// Adds a problem for every key of `table` that is not in `known`.
     pub fn only(&mut self, table: &DeTable<'_>, section: &str, known: &[&str]) {
         if let Some(record) = &mut self.record {
             record.enter(table, section, known);
@@ -317,8 +320,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Adds to each key that is not known where it belongs, if one section alone knows it.
-    /// `record`: the keys of all sections, asked for if there is such a key.
+    /// Adds to each unknown key the section that knows it, if only one does. `record` returns the
+    /// keys of all sections, and is called only if there is an unknown key.
     pub fn show_places(&mut self, record: impl FnOnce() -> Record) {
         let is_unknown = |one: &Problem| matches!(one.kind, Kind::Unknown(_) | Kind::Meant { .. });
         if !self.problems.iter().any(is_unknown) {
@@ -338,7 +341,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A section. Of several, which are a mistake, the first is there to be read.
+    /// Returns a section. Several sections are a mistake, and then the first is returned.
     pub fn table<'t>(&mut self, table: &'t DeTable<'a>, key: &str) -> Option<&'t DeTable<'a>> {
         self.note(table, key, || json!({"type": "object"}));
         let value = table.get(key)?;
@@ -349,7 +352,8 @@ impl<'a> Fields<'a> {
         found.or_else(|| first_table(value))
     }
 
-    /// Sections of one name, as `[[key]]` each. One as `[key]` is a mistake, and there to be read.
+    /// Returns the sections of one name, each as `[[key]]`. A section as `[key]` is a mistake, but
+    /// is returned too.
     pub fn tables<'t>(&mut self, table: &'t DeTable<'a>, key: &str) -> Vec<&'t DeTable<'a>> {
         let located = self.tables_at(table, key);
         located.into_iter().map(|(_, found)| found).collect()
@@ -459,7 +463,7 @@ impl<'a> Fields<'a> {
         found
     }
 
-    /// A list of numbers, or one alone.
+    /// Reads a list of numbers, or a single number.
     pub fn integers(
         &mut self,
         table: &DeTable<'_>,
@@ -473,7 +477,7 @@ impl<'a> Fields<'a> {
             .collect()
     }
 
-    /// A text that `parse` takes.
+    /// Reads a text that `parse` accepts.
     pub fn parsed<T, E: Display>(
         &mut self,
         table: &DeTable<'_>,
@@ -486,7 +490,7 @@ impl<'a> Fields<'a> {
         self.parse_value(value, key, example, &parse)
     }
 
-    /// A list of texts that `parse` takes, or one of them alone.
+    /// Reads a list of texts that `parse` accepts, or a single text.
     pub fn list<T, E: Display>(
         &mut self,
         table: &DeTable<'_>,
@@ -553,7 +557,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Notes that the value of `key` is none of what it must be.
+    /// Notes that the value of `key` is not of the wanted kind.
     pub fn wrong(&mut self, value: &Value<'_>, key: &str, wanted: &str, example: &str) {
         let found = &self.text[value.span()];
         let found: String = found
@@ -574,7 +578,7 @@ fn first_table<'t, 'v>(value: &'t Value<'v>) -> Option<&'t DeTable<'v>> {
     all.iter().find_map(|item| item.get_ref().as_table())
 }
 
-/// Adds where each key and value begins, with its path from the root.
+/// Adds the start of each key and value, with its path from the root.
 fn add_starts(table: &DeTable<'_>, within: &str, starts: &mut Vec<(usize, String)>) {
     for (key, value) in table.iter() {
         let path = format!("{within}{}", key.get_ref());
@@ -604,7 +608,7 @@ fn integer_schema(range: &RangeInclusive<u64>) -> Json {
     json!({"type": "integer", "minimum": range.start(), "maximum": range.end()})
 }
 
-/// A list, or one value alone.
+/// Returns the schema of a list, or of a single value.
 fn one_or_many(one: &Json) -> Json {
     json!({"anyOf": [one, {"type": "array", "items": one}]})
 }

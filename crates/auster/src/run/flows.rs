@@ -1,4 +1,4 @@
-//! Static entries as the API has them: JSON with a match and actions in the words of ovs-ofctl.
+//! Static entries in the API: JSON with a match and actions in ovs-ofctl syntax.
 
 use control::flows::parts::{PartId, PartKind};
 use control::flows::{
@@ -11,13 +11,14 @@ use utoipa::ToSchema;
 
 use super::qos::tree::{Node, Place, Reader, is_name};
 
-/// Bytes of a match or of actions.
+/// The most bytes of a match or of actions.
 const WORDS_MAX: usize = 2000;
 
-/// The word at the end of actions behind which packets go on to auster's forwarding.
+/// The word at the end of actions that passes packets on to auster's forwarding.
 pub const GO_ON: &str = "go_on";
 
-/// The fields of a body. What an answer has besides is passed over, so that it can be put back.
+/// The fields of a body. Further fields of an answer are ignored, so that the answer can be PUT
+/// back.
 const FIELDS: [&str; 14] = [
     "owner",
     "name",
@@ -97,7 +98,7 @@ pub struct FlowDocument {
     pub overlaps: Vec<String>,
 }
 
-/// Reads an entry. All mistakes are noted by their fields.
+/// Reads an entry. Every mistake is noted with its field.
 pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticEntry> {
     let before = reader.problems.len();
     let is_ryus = name.owner == control::flows::OWNER_RYU;
@@ -193,7 +194,7 @@ pub fn read(reader: &mut Reader, name: &FlowName, node: &Node) -> Option<StaticE
 
 type Actions = (Option<MeterId>, Vec<Action>, bool);
 
-/// Reads a meter and actions, and whether packets go on behind them.
+/// Reads a meter and actions, and whether packets then go on to auster's forwarding.
 fn read_actions(
     text: &str,
     of: &Match,
@@ -234,7 +235,7 @@ pub fn words<'n>(
     Some((value.place.clone(), value.as_text()?))
 }
 
-/// The text of an entry as it was asked for.
+/// Returns an entry as it was requested.
 pub fn stated(entry: &StaticEntry) -> StatedFlow {
     StatedFlow {
         switch: entry.dpid.to_string(),
@@ -253,7 +254,7 @@ pub fn stated(entry: &StaticEntry) -> StatedFlow {
     }
 }
 
-/// A state, and why the switch does not take it.
+/// Returns the name of a state, and the reason why the switch does not accept the entry.
 pub fn state_words(state: &FlowState) -> (&'static str, Option<String>) {
     match state {
         FlowState::Wanted => ("wanted", None),
@@ -382,7 +383,7 @@ mod tests {
         assert_eq!(read(&mut Reader::default(), &name, &shown), Some(entry));
     }
 
-    /// Twenty mistakes, each alone: one line, at its field, that says what would be right.
+    /// Twenty mistakes, each alone: one line at its field, with a correction.
     #[test]
     fn each_mistake_is_named_by_its_field() {
         for (key, value, pointer, part) in [

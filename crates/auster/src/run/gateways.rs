@@ -32,7 +32,7 @@ const ROUTES_MAX: usize = 1024;
 /// The most networks that a message names.
 const NAMED_MAX: usize = 8;
 
-/// Reads what the file says of gateways. Mistakes go to `fields`.
+/// Reads the gateways and routes of the file. Mistakes go to `fields`.
 pub fn read<'a>(fields: &mut Fields<'a>, root: &DeTable<'a>) -> Gateways {
     let mut reader = Reader::default();
     for (_, table) in fields.tables_at(root, "vlan") {
@@ -62,7 +62,7 @@ struct Reader {
 
 impl Reader {
     fn read_vlan<'a>(&mut self, fields: &mut Fields<'a>, table: &DeTable<'a>) {
-        // A mistake in it is named where VLANs are read, and once.
+        // A mistake in the id is reported where VLANs are read, and only there.
         let id = fields.integer(table, "id", IDS);
         let id = id.and_then(|id| VlanId::new(u16::try_from(id).ok()?));
         let example = "10.0.10.254/24";
@@ -98,7 +98,7 @@ impl Reader {
         }
     }
 
-    /// Whether a subnet shares no address with those before it.
+    /// Whether a subnet shares no address with earlier subnets.
     fn fits(
         &self,
         fields: &mut Fields<'_>,
@@ -189,7 +189,7 @@ impl Reader {
                 format!("via: {via} is a gateway's own address; name the router behind it")
             }
             Some(_) => return,
-            // What is missing may be what could not be read.
+            // The missing gateway may be one that could not be read.
             None if self.is_wrong => return,
             None => format!("via: {via} is in no gateway's network; {}", self.known()),
         };
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(alone.unwrap_err(), [expected]);
     }
 
-    /// A gateway with a mistake is not missing as well.
+    /// A gateway with a mistake is not also reported as missing.
     #[test]
     fn mistakes_are_named_together_and_once() {
         let text = "[[vlan]]\nid = 0\ngateway = \"10.0.10.0/24\"\n\

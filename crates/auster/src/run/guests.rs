@@ -13,7 +13,7 @@
 //! on_disconnect = "keep"               # or remove
 //! ```
 //!
-//! `--guest NAME=TARGET,priority=1000-1999,…` says the same, with `match` at the end.
+//! `--guest NAME=TARGET,priority=1000-1999,…` is equivalent, with `match` at the end.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -52,7 +52,7 @@ const MATCH: &str = "dl_vlan=100";
 const RATES: RangeInclusive<u64> = 1..=100_000;
 const COUNTS: RangeInclusive<u64> = 1..=64;
 
-/// A guest, and where it listens.
+/// A guest, and the address where it listens.
 #[derive(Clone, Debug)]
 pub struct Stated {
     pub guest: Guest,
@@ -62,7 +62,7 @@ pub struct Stated {
 
 #[derive(Clone, Debug)]
 enum Place {
-    /// The words of the option.
+    /// The text of the option.
     Option(String),
     /// The line and the column in the file of the guest and of each of its settings.
     File(String, Vec<(&'static str, String)>),
@@ -77,7 +77,7 @@ impl fmt::Display for Stated {
     }
 }
 
-/// The words of the file or the option about one guest.
+/// The settings of one guest, as the file or the option states them.
 #[derive(Default)]
 struct Parts {
     name: Option<String>,
@@ -92,7 +92,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// The tables, or what is wrong with them.
+    /// Returns the range of tables, or the mistake in it.
     fn tables(&self) -> Result<Option<RangeInclusive<u8>>, String> {
         let Some(first) = self.table else {
             return match self.tables {
@@ -146,7 +146,7 @@ pub(super) fn read<'a>(fields: &mut Fields<'a>, root: &DeTable<'a>) -> Vec<State
         check_count(fields, &matches);
         let rate_max = fields.integer(table, "rate_max", RATES);
         let is_kept = fields.parsed(table, "on_disconnect", "keep", on_disconnect);
-        // One without a name or target is compared with the others all the same.
+        // A guest without a name or target is still compared with the others.
         let stand_in = || Some(format!("in line {}", fields.line(&place)));
         let name = name.or_else(stand_in);
         let to = fields.parsed(table, "target", TARGET, target);
@@ -188,7 +188,7 @@ fn check_count(fields: &mut Fields<'_>, matches: &[(Range<usize>, Match)]) {
 pub fn given(text: &str) -> Result<Stated, String> {
     let mut wrong = Vec::new();
     let (name, rest) = text.split_once('=').unwrap_or((text, ""));
-    // What follows is the match, which has commas of its own.
+    // The rest is the match, which contains commas itself.
     let (rest, matching) = match rest.split_once(",match=") {
         Some((rest, matching)) => (rest, Some(matching)),
         None => (rest, None),
@@ -302,7 +302,7 @@ fn on_disconnect(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Checks that guests fit beside each other, and to how packets are forwarded.
+/// Checks that guests are compatible with each other and with the kind of forwarding.
 pub(super) fn fits(
     stated: &[Stated],
     has_fabric: bool,
@@ -344,7 +344,7 @@ pub(super) fn fits(
     Err(Failure::usage(lines.join("\n")))
 }
 
-/// Where the guests listen.
+/// Returns the addresses where the guests listen.
 pub(super) fn targets(stated: &[Stated]) -> Vec<Target> {
     let target = |one: &Stated| Target {
         name: one.guest.name.clone(),
@@ -353,7 +353,7 @@ pub(super) fn targets(stated: &[Stated]) -> Vec<Target> {
     stated.iter().map(target).collect()
 }
 
-/// Settings that an operator may not have meant.
+/// Returns warnings about settings that an operator may not have meant.
 pub(super) fn doubts(stated: &[Stated], is_forwarding: bool) -> Vec<String> {
     let all = stated
         .iter()

@@ -1,9 +1,9 @@
-//! Connections of switches that go on while auster restarts: the service manager keeps their
+//! Connections of switches that survive a restart of auster: the service manager keeps their
 //! sockets, and the next process takes them over.
 //!
-//! They are at the end of a message in both directions. So the version is all that the next process
-//! has to know, and it is the name under which a socket is stored. Everything else is asked of the
-//! switch, as on a new connection.
+//! Each kept connection is at the end of a message in both directions. So the next process only has
+//! to know the version, which is the name under which the socket is stored. It asks the switch for
+//! everything else, as on a new connection.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use openflow::Version;
 use super::ControllerDriver;
 use super::listeners::Bound;
 
-/// The time that the controller has to work off what was read.
+/// The time that the controller has to process the messages already read.
 pub const HOLD_MAX: Duration = Duration::from_millis(300);
 
 /// Leaves connections for the next process.
@@ -30,8 +30,8 @@ pub fn leave(manager: &Manager, kept: Vec<Kept>) {
     tracing::info!("{count} connections of switches are left for the next auster");
 }
 
-/// Serves what the process before has left, if it came to one of `bound` in one of these versions.
-/// Everything else is closed.
+/// Serves the connections that the previous process left if one of `bound` had accepted them and
+/// their version is one of `versions`. Closes all others.
 pub fn take_over(
     manager: &Manager,
     driver: &ControllerDriver,

@@ -78,7 +78,7 @@ pub const KINDS: [&str; 72] = [
     "vlans",
 ];
 
-/// The kinds that an unknown one is answered with.
+/// The number of kinds suggested for an unknown one.
 const NEAREST: usize = 3;
 
 /// Reads the name of a kind.

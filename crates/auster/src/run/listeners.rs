@@ -1,8 +1,8 @@
-//! The sockets that switches come to and the switches that are dialled, while the configuration
+//! The sockets that switches connect to and the switches that are dialled, while the configuration
 //! changes.
 //!
-//! A listener that is left out takes no new connection; those that came by it stay. A switch that
-//! is dialled no longer loses its connection.
+//! A removed listener accepts no new connections; the connections it has accepted stay up. A switch
+//! that is no longer dialled loses its connection.
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use super::ControllerDriver;
 use super::warn_if_exposed;
 
-/// Tries to take an address that a listener of ours has just left, and the pause between two.
+/// Attempts to bind an address that a listener of ours has just left, and the pause between them.
 const TRIES: usize = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -48,7 +48,7 @@ impl RefusalsOfAll {
     }
 }
 
-/// A listener that is bound and serves nobody yet.
+/// A listener that is bound and does not serve yet.
 pub struct Bound {
     stated: Method,
     listener: Listener,
@@ -113,9 +113,9 @@ impl Listeners {
         }
     }
 
-    /// Binds what is not open yet. An address that one of ours occupies is free once that one is
-    /// closed, so listeners that are not wanted are closed for it; they are opened again if it is
-    /// in vain.
+    /// Binds the wanted methods that are not open yet. If that fails, closes the listeners that are
+    /// not wanted, as they may occupy an address, and tries again. If that fails too, opens them
+    /// again.
     pub async fn bind(&mut self, wanted: &[Method]) -> Result<Vec<Bound>, Vec<String>> {
         let fresh = wanted.iter().filter(|method| !self.has(method));
         let fresh: Vec<Method> = fresh.cloned().collect();
@@ -170,7 +170,7 @@ impl Listeners {
         self.open.iter().any(|open| open.stated == *method)
     }
 
-    /// Serves what comes to these.
+    /// Serves the connections that these listeners accept.
     pub fn serve(&mut self, bound: Vec<Bound>) {
         for Bound { stated, listener } in bound {
             let refusals = (listener.local().to_string(), listener.refusals().clone());
@@ -243,7 +243,7 @@ impl Listeners {
         }
     }
 
-    /// Accepts and dials nobody from now on.
+    /// Stops accepting and dialling.
     pub fn stop(&self) {
         self.open.iter().for_each(|open| open.task.abort());
         self.dialled.iter().for_each(|dialled| dialled.task.abort());
@@ -262,7 +262,7 @@ async fn bind(
     })
 }
 
-/// Dials until the task is aborted. `current` has the connection that is served.
+/// Dials until the task is aborted. `current` has the connection being served.
 async fn keep_connected(
     (driver, workers): (Arc<ControllerDriver>, Workers),
     method: Method,

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 /// The load to sample, and the period.
 type Wanted = Option<(Load, Duration)>;
 
-/// Samples as long as it is there.
+/// Samples the load until it is dropped.
 pub struct Sampler {
     wanted: watch::Sender<Wanted>,
     task: JoinHandle<()>,
@@ -69,7 +69,7 @@ async fn sample(driver: Arc<Driver<Clustered>>, clock: Clock, mut wanted: watch:
     }
 }
 
-/// Processor time that was used, of time that passed.
+/// The processor time used, and the time passed.
 #[derive(Clone, Copy)]
 struct Used {
     busy: f64,

@@ -55,7 +55,7 @@ pub struct Metrics {
     driver: Arc<Driver<Clustered>>,
     refusals: RefusalsOfAll,
     security: Security,
-    /// The certificates of a cluster's member.
+    /// The certificates of a cluster member.
     cluster: Option<Security>,
     api: Option<Arc<Access>>,
     /// The digests of the configuration file.
@@ -64,7 +64,7 @@ pub struct Metrics {
     intent: Option<Arc<Intent>>,
     taps: Arc<Rings>,
     paces: Option<Arc<Paces>>,
-    /// Packets that guests have not read.
+    /// Packets dropped because guests did not read them.
     unread: Shed,
     /// The switches' databases.
     views: Option<watch::Receiver<Views>>,
@@ -148,20 +148,20 @@ impl Metrics {
         }
     }
 
-    /// With figures of what the API was asked for.
+    /// Adds figures of the requests made through the API.
     pub fn with_intent(mut self, intent: Arc<Intent>) -> Metrics {
         self.intent = Some(intent);
         self
     }
 
-    /// With figures of the packets of taps, and of what waits for its turn.
+    /// Adds figures of tapped packets, and of requests that wait for their turn.
     pub fn with_applications(mut self, taps: Arc<Rings>, paces: Arc<Paces>) -> Metrics {
         self.taps = taps;
         self.paces = Some(paces);
         self
     }
 
-    /// With packets that guests have not read.
+    /// Adds the packets dropped because guests did not read them.
     pub fn with_guests(mut self, unread: Shed) -> Metrics {
         self.unread = unread;
         self
@@ -173,7 +173,7 @@ impl Metrics {
         self
     }
 
-    /// With what the configuration asks for, and figures of the switches' databases.
+    /// Adds the figures that the configuration asks for, and those of the switches' databases.
     pub fn with_stated(
         mut self,
         stated: Arc<Mutex<Stated>>,
@@ -183,13 +183,13 @@ impl Metrics {
         self
     }
 
-    /// Adds those of the API itself.
+    /// Adds the figures of the API itself.
     pub fn with_api(mut self, api: Arc<Access>) -> Metrics {
         self.api = Some(api);
         self
     }
 
-    /// The digests of the configuration file are in `config` from now on.
+    /// Reads the digests of the configuration file from `config` from now on.
     pub fn with_config(mut self, config: Arc<Mutex<Option<Digests>>>) -> Metrics {
         self.config = config;
         self
@@ -282,7 +282,7 @@ impl Metrics {
                 false => None,
             }
         };
-        // Prometheus waits for both.
+        // Prometheus waits for both readings.
         let (queues, ports) = tokio::join!(queues, ports);
         families.extend(
             queues
@@ -317,7 +317,7 @@ impl Metrics {
         of_expiries(ours.chain(of_api))
     }
 
-    /// Connections that have ended, by reason. Of those that were turned away, too.
+    /// Connections that have ended, by reason, including those turned away.
     fn ended(&self) -> Family {
         let each = |(reason, count): (&'static str, u64)| {
             let labels = vec![("reason", reason.to_owned())];
@@ -418,7 +418,7 @@ pub fn of_expiries(expiries: impl IntoIterator<Item = Expiry>) -> Family {
         let since = expiry.at.duration_since(UNIX_EPOCH).unwrap_or_default();
         (labels, since.as_secs())
     };
-    // A file may be in use twice.
+    // Two settings may use the same file.
     let samples: BTreeMap<Labels, u64> = expiries.into_iter().map(sample).collect();
     let samples = samples.into_iter();
     let samples = samples.map(|(labels, at)| (labels, Value::Gauge(at as f64)));
@@ -642,7 +642,6 @@ fn of_tables(switches: &[SwitchView]) -> Vec<Family> {
     ]
 }
 
-/// Packets that switches have decided about, as last read: not yet those of a switch that is away.
 fn of_vlans(vlans: &[VlanView]) -> Vec<Family> {
     let each = |name, help, value: &dyn Fn(&VlanView) -> Value| Family {
         name,
@@ -674,6 +673,7 @@ fn of_vlans(vlans: &[VlanView]) -> Vec<Family> {
         .collect()
 }
 
+/// Decisions of switches about packets, as last read: without those of a switch that is away.
 fn of_access(access: &AccessCounts) -> Vec<Family> {
     let rules = access.rules.iter().map(|(acl, rule, allows, count)| {
         let action = if *allows { "allow" } else { "deny" };

@@ -38,9 +38,9 @@ pub(super) struct Read {
     names: BTreeMap<(String, DatapathId), usize>,
     /// The lines of the ports that get copies.
     pub lines: BTreeMap<Location, usize>,
-    /// The places of ports that are mirrored, with their lines.
+    /// The places in the file of mirrored ports, and these ports.
     from: Vec<(Range<usize>, Location)>,
-    /// Which port is copied to which other one, with their lines.
+    /// The line of each pair of a mirrored port and the port that gets its copies.
     pairs: BTreeMap<(Location, Location), usize>,
 }
 
@@ -175,7 +175,7 @@ impl Read {
         ports
     }
 
-    /// Checks what a `[[port]]` says of a port that gets copies.
+    /// Checks the settings of a `[[port]]` for a port that gets copies.
     pub fn check_port(&self, fields: &mut Fields<'_>, span: &Range<usize>, at: Location) {
         if let Some(line) = self.lines.get(&at) {
             let problem = format!(
@@ -195,7 +195,7 @@ fn port(text: &str) -> Result<Location, String> {
     bonds::grouped_port("mirror", text)
 }
 
-/// The texts of `key` in sections of this name.
+/// The texts of `key` in all sections named `section`.
 fn texts<'t>(table: &'t DeTable<'_>, section: &str, key: &'t str) -> impl Iterator<Item = &'t str> {
     let sections = table
         .get(section)

@@ -1,4 +1,4 @@
-//! `[multicast]`: whether switches copy multicast to the ports of members, and who asks for
+//! `[multicast]`: whether switches copy multicast to the ports of members, and who queries for
 //! members.
 
 use std::net::Ipv4Addr;
@@ -15,10 +15,11 @@ use super::topology;
 
 const QUERY_INTERVAL_S: RangeInclusive<u64> = 10..=3600;
 
-/// Time that a port has to answer after a leave, twice: a stream ends within a second.
+/// The time that a port has to answer after a leave. It has this twice: a stream ends within a
+/// second.
 const LAST_MEMBER_INTERVAL: Duration = Duration::from_millis(400);
 
-/// The locally administered address fe80::61:75ff:fe73:7472, which is made of the controller's own
+/// The locally administered address fe80::61:75ff:fe73:7472, derived from the controller's own
 /// Ethernet address (RFC 4291, appendix A).
 const OWN_IPV6: [u16; 8] = [0xfe80, 0, 0, 0, 0x0061, 0x75ff, 0xfe73, 0x7472];
 
@@ -43,7 +44,7 @@ pub(super) fn read(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<Multi
     let is_fast_leave = fields.bool(table, "fast_leave").unwrap_or(false);
     let default = Config::default();
     let query_interval = interval.map_or(default.query_interval, Duration::from_secs);
-    // Hosts answer before the next query.
+    // Hosts must answer before the next query.
     let response_interval = default.response_interval.min(query_interval / 2);
     let addresses = |ipv4| QuerierAddresses {
         ipv4: Some(ipv4),
@@ -58,7 +59,7 @@ pub(super) fn read(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<Multi
             ..default
         },
         querier: querier.map(addresses),
-        // Where auster asks by itself, a router is the exception.
+        // Where auster sends the queries, a router is the exception.
         router_ports: (asks || table.contains_key("router_ports")).then_some(router_ports),
     };
     is_on.then_some(config)

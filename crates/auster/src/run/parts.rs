@@ -1,4 +1,4 @@
-//! Stated groups and meters as the API has them: JSON with the words of ovs-ofctl.
+//! Stated groups and meters as the API has them: JSON with the syntax of ovs-ofctl.
 
 use control::flows::parts::{PartKind, PartMod, PartName, PartView, StaticPart};
 use openflow::text::{parse_group_of, parse_meter_of};
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::flows::{GO_ON, state_words, words};
 use super::qos::tree::{Node, Reader};
 
-/// The fields of a body. What an answer has besides is passed over, so that it can be put back.
+/// The fields of a body. Other fields of an answer are ignored, so that an answer can be put back.
 const FIELDS: [&str; 7] = [
     "owner", "name", "switch", "number", "state", "reason", "group",
 ];
@@ -77,7 +77,7 @@ pub struct StatedMeterDocument {
     pub reason: Option<String>,
 }
 
-/// Reads a group or a meter. All mistakes are noted by their fields.
+/// Reads a group or a meter. Notes each mistake by its field.
 pub fn read(reader: &mut Reader, name: &PartName, node: &Node) -> Option<StaticPart> {
     let before = reader.problems.len();
     let word = name.kind.word();
@@ -105,7 +105,7 @@ pub fn read(reader: &mut Reader, name: &PartName, node: &Node) -> Option<StaticP
     let dpid = reader.parsed(node, "switch", "0000000000000001", str::parse::<DatapathId>);
     let given = name.kind.number(&name.of);
     let said = node.get("number").filter(|said| !said.is_null());
-    // An answer that is put back has the number that follows from the name.
+    // An answer that is put back has the number derived from the name.
     let most = u64::from(name.kind.stated_max());
     let number = match said {
         Some(said) if said.as_number() != Some(given.into()) => {

@@ -1,4 +1,4 @@
-//! This process in figures, under the names that Prometheus' own clients use.
+//! Figures of this process, under the names that Prometheus' own clients use.
 
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use cli::{limits, output};
 /// The unit of times in `/proc`, on every Linux.
 const TICKS_PER_S: f64 = 100.0;
 
-/// The system's figures of it, as far as it has a `/proc`, and lines that were not written.
+/// The system's figures of this process, as far as there is a `/proc`, and the lines not written.
 pub fn families() -> Vec<Family> {
     let mut families = of_output();
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
@@ -42,7 +42,7 @@ pub fn families() -> Vec<Family> {
         families.extend(size.map(|kib| gauge(name, help, (kib * 1024) as f64)));
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // The folder itself is one of them.
+        // The open folder itself is one of them.
         let count = open.count().saturating_sub(1);
         families.push(gauge("process_open_fds", "Open files", count as f64));
     }
@@ -76,7 +76,7 @@ fn of_output() -> Vec<Family> {
 
 fn started() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name before may have spaces and brackets.
+    // The process name before may contain spaces and brackets.
     let ticks: f64 = stat.rsplit(") ").next()?.split(' ').nth(19)?.parse().ok()?;
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;

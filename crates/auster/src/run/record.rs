@@ -1,5 +1,5 @@
-//! The keys that the readers of the configuration ask for, with what each takes. So the schema says
-//! what the readers do, and nobody writes it a second time.
+//! The keys that the readers of the configuration ask for, and the values that each takes. So the
+//! schema agrees with the readers, and nobody writes it a second time.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use toml::de::DeTable;
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     pub sections: BTreeMap<String, BTreeMap<String, Json>>,
-    /// The section of each table that is being read, by where it is.
+    /// The section of each table being read, by the table's address.
     entered: BTreeMap<usize, String>,
 }
 
-/// A key that a reader knows and whose value it reads in its own way.
+/// The schema of a key whose value its reader reads in its own way.
 fn any() -> Json {
     json!({})
 }
 
 impl Record {
-    /// Notes that a table is this section, and all keys that it may have.
+    /// Notes that a table is this section, and all keys that the section may have.
     pub fn enter(&mut self, table: &DeTable<'_>, section: &str, known: &[&str]) {
         let section = section.trim_matches(['[', ']']).to_owned();
         let keys = self.sections.entry(section.clone()).or_default();
@@ -30,7 +30,7 @@ impl Record {
         self.entered.insert(place(table), section);
     }
 
-    /// Notes what a key takes. The first reader of a key decides.
+    /// Notes the values that a key takes. The first reader of a key decides.
     pub fn note(&mut self, table: &DeTable<'_>, key: &str, schema: Json) {
         let Some(section) = self.entered.get(&place(table)) else {
             return;
@@ -43,7 +43,7 @@ impl Record {
         }
     }
 
-    /// The section that knows a key, as its header, if no other does.
+    /// The header of the section that knows a key, if no other section does.
     pub fn only_section_of(&self, key: &str) -> Option<String> {
         let mut all = self
             .sections
@@ -61,7 +61,7 @@ impl Record {
         })
     }
 
-    /// Adds what was asked for when another document was read.
+    /// Adds the keys noted when another document was read.
     pub fn merge(&mut self, other: Record) {
         for (section, keys) in other.sections {
             let own = self.sections.entry(section).or_default();
@@ -75,7 +75,7 @@ impl Record {
     }
 }
 
-/// Where a table is in memory: it stays there while its document is read.
+/// The address of a table in memory: it does not move while its document is read.
 fn place(table: &DeTable<'_>) -> usize {
     std::ptr::from_ref(table).addr()
 }

@@ -1,8 +1,9 @@
-//! SIGHUP and `POST /v1/reload`: reads the configuration again, checks it whole, and applies what
-//! has changed while everything else goes on.
+//! SIGHUP and `POST /v1/reload`: reads the configuration again, checks all of it, and applies the
+//! changes while everything else stays in service.
 //!
-//! A mistake anywhere refuses all of it. What may be refused later, by an address that is taken or
-//! by the controller, is done first, and the controller takes all its part at one moment.
+//! A mistake anywhere refuses the whole reload. Steps that may still be refused, because of an
+//! address in use or by the controller, are done first. The controller applies its whole part at
+//! one moment.
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -47,7 +48,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 const PORTS: &[&str] = &[
     "vlans", "vlan", "port", "acl", "guard", "bond", "mirror", "route",
 ];
-/// Settings that are limits, times and links of the controller, and whether it makes bundles.
+/// Settings that are limits, times and links of the controller, and whether it uses bundles.
 const LIMITS: &[&str] = &["controller", "links", "edge_ports", "session.bundles"];
 const TIMEOUTS: &[&str] = &[
     "timeouts",
@@ -55,7 +56,7 @@ const TIMEOUTS: &[&str] = &[
     "controller.hard_timeout_s",
 ];
 
-/// A controller that runs, and the configuration that it runs with.
+/// A running controller, and the configuration it runs with.
 pub struct Running {
     pub args: Args,
     pub settings: Settings,
@@ -78,7 +79,7 @@ pub struct Running {
     pub digest: Arc<Mutex<Option<Digests>>>,
 }
 
-/// Sockets that are bound and serve nobody yet.
+/// Sockets that are bound and do not serve yet.
 struct Prepared {
     listeners: Vec<listeners::Bound>,
     api: Vec<api::Bound>,
@@ -89,7 +90,7 @@ struct Prepared {
 struct Changes(Vec<Change>);
 
 impl Changes {
-    /// Whether one of these, or one in these tables, has changed.
+    /// Whether one of these settings, or one in these tables, has changed.
     fn are_in(&self, paths: &[&str]) -> bool {
         let is_in = |change: &Change| {
             paths.iter().any(|path| {
@@ -115,7 +116,7 @@ struct Part {
     has_timeouts: bool,
 }
 
-/// Why the controller does not take its part.
+/// The reason why the controller does not apply its part.
 enum Unable {
     /// Switches that cannot hold access lists.
     Lists(Vec<DatapathId>),
@@ -144,7 +145,7 @@ impl Running {
 
     async fn try_reload(&mut self, printer: &mut Printer) -> Result<Report, Vec<String>> {
         let args = self.args.clone();
-        // Files may be on a disk that is slow.
+        // The files may be on a slow disk.
         let checked = tokio::task::spawn_blocking(move || check(&args)).await;
         let checked = checked.map_err(|_| vec!["a fault of auster, see the log".to_owned()])??;
         let Checked {
@@ -173,13 +174,13 @@ impl Running {
             .follow(&effective, &changes.needing_restart());
         self.settings = settings;
         *lock(&self.digest) = Digests::of(self.settings.config.as_deref());
-        // It may take its time, and a signal must not wait for it.
+        // Refitting may take its time, and a signal must not wait for it.
         let intent = self.intent.clone();
         tokio::spawn(async move { intent.refit().await });
         Ok(report)
     }
 
-    /// Says that switches connect again, where the change makes them.
+    /// Warns that switches connect again, where the change makes them.
     fn reconnects(&self, settings: &Settings) -> Option<String> {
         let (before, after) = (&self.settings.access.access, &settings.access.access);
         let which = match (before.is_on(), after.is_on()) {
@@ -235,8 +236,8 @@ impl Running {
         }
     }
 
-    /// Closes what was bound for a change that is refused, and opens what was closed for it.
-    /// Returns the mistakes with those of that.
+    /// Closes the sockets bound for a change that is refused, and opens those closed for it.
+    /// Returns the mistakes, with any new ones from this.
     async fn take_back(
         &mut self,
         prepared: Prepared,
@@ -255,8 +256,8 @@ impl Running {
         mistakes
     }
 
-    /// Has the controller take what concerns it, at one moment or not at all. Returns what is
-    /// doubtful about ports that the settings name.
+    /// Has the controller apply its part, at one moment or not at all. Returns the doubts about
+    /// ports that the settings name.
     async fn change_controller(
         &mut self,
         settings: &Settings,
@@ -310,7 +311,7 @@ impl Running {
             has_timeouts: changes.are_in(TIMEOUTS),
         };
         let clock = self.clock;
-        // Whoever is first has it: a part that is given up must not be applied later.
+        // The first to set the claim has it: a part that is given up must not be applied later.
         let claim = Arc::new(AtomicBool::new(false));
         let theirs = claim.clone();
         let mut asked = pin!(self.driver.ask(move |controller| {
@@ -349,7 +350,7 @@ impl Running {
         Ok(doubts)
     }
 
-    /// Accepts nobody from now on, and leaves no socket behind.
+    /// Stops accepting, and removes the sockets' files.
     pub fn stop(&mut self) {
         self.sampler.stop();
         self.databases.stop();
@@ -362,7 +363,7 @@ impl Running {
         }
     }
 
-    /// Takes back what was done before the controller refused its part.
+    /// Undoes the changes made before the controller refused its part.
     async fn undo(&self, has_ports: bool, has_qos: bool) {
         let before = &self.settings;
         if has_qos {
@@ -381,7 +382,7 @@ impl Running {
         }
     }
 
-    /// Serves what is bound, and closes what is not wanted any more.
+    /// Serves the bound sockets, and closes those that are not wanted any more.
     async fn serve(
         &mut self,
         prepared: Prepared,
@@ -428,7 +429,8 @@ impl Running {
     ) {
         let files = settings.credential_files();
         if let (Some(files), Some(held)) = (files, security.credentials()) {
-            // Also those that look as before: others may have come into use since, by themselves.
+            // Also replace files that look unchanged: others may have come into use meanwhile, by
+            // themselves.
             certificates::replace(&self.security, held);
             if changes.are_in(&["tls"]) {
                 printer.certificate_used(&files.certificate.display().to_string());
@@ -444,7 +446,7 @@ impl Running {
         let used = tokio::task::spawn_blocking(move || {
             let tokens = has_tokens.then(|| access.reload_tokens(&stated));
             let tls = has_tls.then(|| access.reload_tls(&stated));
-            // It may have been renamed, to begin a new one.
+            // The audit file may have been renamed, to begin a new one.
             let audit = access.audit.as_ref().map(|audit| audit.reopen());
             (tokens, tls, audit)
         });
@@ -470,7 +472,7 @@ impl Running {
         }
     }
 
-    /// The rest: what the driver, the databases and the printer have, and events.
+    /// Applies the other settings: those of the driver, the databases and the printer, and events.
     fn use_rest(&self, settings: &Settings, changes: &Changes, printer: &mut Printer) {
         let name = settings
             .config
@@ -499,7 +501,7 @@ impl Running {
         if let (true, Some(file)) = (changes.are_in(&["topology"]), &settings.topology) {
             printer.topology_used(&file.display().to_string());
         }
-        // Links whose BFD has failed have another try.
+        // Links whose BFD has failed get another try.
         let has_bfd = changes.are_in(&["bfd_interval_ms"]);
         if has_bfd || settings.bfd_interval.is_some() {
             self.databases.set_bfd_interval(settings.bfd_interval);
@@ -522,7 +524,7 @@ impl Changes {
 }
 
 impl Part {
-    /// Returns the alarms that it raises about ports that the settings name.
+    /// Applies the part. Returns the alarms that it raises about ports that the settings name.
     fn apply(self, controller: &mut Controller, clock: Clock) -> Result<Vec<Alarm>, Unable> {
         let Settings {
             controller: mut config,
@@ -545,7 +547,7 @@ impl Part {
             }
         }
         let now = clock.now();
-        // A link that a change ends is known before only.
+        // A link that a change ends is known only before the change.
         config.vlans = self.ports.clone().unwrap_or(config.vlans);
         let doubts = match self.has_ports || self.has_limits {
             true => controller.doubts(&config),
@@ -557,7 +559,8 @@ impl Part {
         if self.has_drained {
             controller.set_drained(now, drained);
         }
-        // Links that are enforced must not meet a topology that does not name them yet, nor none.
+        // Enforcement must not apply with a topology that does not name the links yet, or with
+        // none.
         let is_enforced = config.links == LinkPolicy::Enforce;
         if self.has_limits && !is_enforced {
             controller.set_limits(now, &config);
@@ -577,7 +580,7 @@ impl Part {
             controller.set_bonds(now, config.bonds.clone(), config.bpdus.clone());
             controller.set_crowd_guards(now, config.crowd_guards.clone());
             controller.set_mirrors(now, config.mirrors.clone());
-            // All at once: no packet of a VLAN, or that is routed into one, passes without its
+            // All at once: no packet of a VLAN, or routed into one, passes without the VLAN's
             // lists.
             controller
                 .set_access_with(now, lists, self.ports, Some(gateways.clone()))

@@ -1,7 +1,7 @@
-//! The edges and links that were known when the process ended, for the one that follows it: it need
-//! not hold each port until LLDP has shown what is behind it.
+//! The edges and links that were known when the process ended, for the next process: it need not
+//! hold each port until LLDP has shown what is connected to the port.
 //!
-//! The file is used once, and soon: cables may be changed while nobody looks. It is written when
+//! The file is used once, and soon: cables may be changed while nobody watches. It is written when
 //! the process is asked to end, so there is none after a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::topology::location;
 
 const VERSION: u32 = 1;
-/// The time between two processes. Debian's package needs a few seconds to be replaced.
+/// The maximum time between two processes. Replacing Debian's package takes a few seconds.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 const BYTES_MAX: u64 = 64 << 20;
 
@@ -25,11 +25,11 @@ const BYTES_MAX: u64 = 64 << 20;
 #[derive(Serialize, Deserialize)]
 struct Remembered {
     auster_network: u32,
-    /// When it was written, in seconds since 1970.
+    /// The time of writing, in seconds since 1970.
     at_s: u64,
     /// Ports without a switch behind them.
     edges: BTreeMap<String, BTreeSet<u32>>,
-    /// Both directions of each.
+    /// Both directions of each link.
     links: Vec<(String, String)>,
 }
 
@@ -37,18 +37,18 @@ fn file(dir: &Path) -> PathBuf {
     dir.join("network.json")
 }
 
-/// Keeps what is known for the next process.
+/// Writes what is known for the next process.
 pub fn keep(dir: &Path, shape: &Shape) -> std::io::Result<()> {
     fs::write(file(dir), write(shape, unix_seconds()))
 }
 
-/// Takes what the last process knew, if it has ended just now.
+/// Reads what the last process knew, if it has ended just now.
 pub fn take(dir: &Path) -> Option<Shape> {
     let file = file(dir);
     let size = fs::metadata(&file).ok()?.len();
     let text = (size <= BYTES_MAX).then(|| fs::read(&file).ok()).flatten();
     if let Err(error) = fs::remove_file(&file) {
-        // It would be believed a second time.
+        // The file could be believed a second time.
         tracing::warn!(
             "{}: {error}; ports are held as after a crash",
             file.display()
@@ -74,7 +74,7 @@ fn write(shape: &Shape, at_s: u64) -> Vec<u8> {
     serde_json::to_vec(&remembered).expect("all keys are strings")
 }
 
-/// `None` if anything in it cannot be read, or if it is too old.
+/// `None` if any part cannot be read, or if the file is too old.
 fn read(text: &[u8], now_s: u64) -> Option<Shape> {
     let remembered: Remembered = serde_json::from_slice(text).ok()?;
     let age = now_s.checked_sub(remembered.at_s)?;

@@ -1,8 +1,8 @@
-//! The last events, each with its number, for readers that come, fall behind and come again.
+//! The last events, each with its number, for readers that connect, fall behind and reconnect.
 //!
-//! A reader keeps the number of the last event it has seen. It gets the events that follow or,
-//! where some of them are gone or never had these numbers, one reset. Nothing here waits, and what
-//! is kept is bounded by [`EVENTS_MAX`] and [`BYTES_MAX`].
+//! A reader keeps the number of the last event it has seen. It gets the events that follow. If some
+//! of these are no longer kept, or never had these numbers, it gets one reset. Nothing here waits,
+//! and the kept events are bounded by [`EVENTS_MAX`] and [`BYTES_MAX`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 pub const EVENTS_MAX: usize = 65_536;
 pub const BYTES_MAX: usize = 32 << 20;
-/// A longer event is replaced by a note of it.
+/// A longer event is replaced by a short note.
 const EVENT_BYTES_MAX: usize = 16 << 10;
 
 /// An event as it is sent.
@@ -29,16 +29,16 @@ pub struct Ring {
     events: VecDeque<Arc<Numbered>>,
     /// The number of the last event, or the one before the first.
     last: u64,
-    /// The bytes of all events that there ever were.
+    /// The total bytes of all events so far.
     end: u64,
     events_max: usize,
     bytes_max: usize,
 }
 
-/// The reason why a reader does not get the events behind its number.
+/// The reason why a reader does not get the events after its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
-    /// Some are not kept any more, or are an earlier process's.
+    /// Some events are not kept any more, or belong to an earlier process.
     TooOld,
     /// No event has had that number.
     Unknown,
@@ -54,7 +54,7 @@ impl Missed {
 }
 
 impl Ring {
-    /// The first event gets the number behind `base`.
+    /// Makes a ring whose first event gets the number after `base`.
     pub fn new(base: u64) -> Ring {
         Ring::with_bounds(base, EVENTS_MAX, BYTES_MAX)
     }
@@ -100,13 +100,13 @@ impl Ring {
         self.last
     }
 
-    /// A reader with this number gets every event that is kept.
+    /// The number with which a reader gets every event that is kept.
     pub fn before_first(&self) -> u64 {
         self.events.front().map_or(self.last, |event| event.seq - 1)
     }
 
-    /// The events behind number `since`, at most so many and so many bytes of them, but one at
-    /// least if there is one.
+    /// The events after number `since`, at most `events_max` events and `bytes_max` bytes, but at
+    /// least one event if there is any.
     pub fn after(
         &self,
         since: u64,
@@ -137,7 +137,7 @@ impl Ring {
         (self.end - start) as usize
     }
 
-    /// The bytes of all events that there ever were.
+    /// The total bytes of all events so far.
     pub fn end(&self) -> u64 {
         self.end
     }
@@ -201,7 +201,7 @@ mod tests {
             events: usize,
             bytes: usize,
         },
-        /// Reads on from an earlier number, as after a lost connection.
+        /// Continues from an earlier number, as after a lost connection.
         Back(u64),
     }
 
@@ -215,8 +215,8 @@ mod tests {
     }
 
     proptest! {
-        /// A reader that reads on, from wherever, gets every number that follows its own, in order,
-        /// or the reset; and what is kept stays within its bounds.
+        /// A reader that continues, from any number, gets every number after its own, in order, or
+        /// the reset; and the kept events stay within their bounds.
         #[test]
         fn a_reader_misses_nothing_or_is_given_a_reset(
             base in 0u64..50,

@@ -46,7 +46,7 @@ use document::Document;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
-    /// Entries per pair of hosts, when their first packet comes
+    /// Entries per pair of hosts, at their first packet
     Reactive,
     /// Entries per host on every switch, as soon as the host is known
     Proactive,
@@ -68,9 +68,9 @@ impl From<Mode> for control::controller::Mode {
 pub enum Forwarding {
     /// An entry per pair of hosts on every switch of its path
     Paths,
-    /// Routes between switches beforehand, and an entry per pair at its first switch only
+    /// Routes between switches in advance, and an entry per pair at its first switch only
     Fabric,
-    /// No entry but that for LLDP: applications forward, by the API
+    /// Only an entry for LLDP: applications forward, through the API
     Off,
 }
 
@@ -80,9 +80,9 @@ pub struct Settings {
     pub connect: Vec<Method>,
     /// The methods of switches' databases: listening and dialling.
     pub ovsdb: Vec<Method>,
-    /// The time between two BFD messages on links between switches, if they shall watch those.
+    /// The time between two BFD messages on links between switches, if BFD is to watch the links.
     pub bfd_interval: Option<Duration>,
-    /// The folder that keeps what the API is asked for.
+    /// The folder that stores the requests made through the API.
     pub state: Option<PathBuf>,
     pub status: Option<PathBuf>,
     /// The API, if it is served.
@@ -98,12 +98,12 @@ pub struct Settings {
     /// Whether a mode is asked for.
     has_mode: bool,
     forwarding: Option<Forwarding>,
-    /// The fabric, in case that it forwards.
+    /// The fabric's settings, used if it forwards.
     fabric: FabricConfig,
     pub driver: DriverConfig,
-    /// The file of which some settings are read again.
+    /// The file from which some settings are read again.
     pub config: Option<PathBuf>,
-    /// The switches and ports about to be taken out.
+    /// The drained switches and ports, about to be taken out.
     pub drained: Drained,
     /// The requests for the data path.
     pub qos: Section,
@@ -123,7 +123,7 @@ pub struct Settings {
     pub cluster: Option<cluster::Stated>,
     /// Whether there is `[cluster]`, with mistakes or without.
     has_cluster: bool,
-    /// Settings in the file that are allowed and probably mistakes.
+    /// Settings in the file that are allowed but probably mistakes.
     doubts: Vec<String>,
     files: TlsFiles,
 }
@@ -136,14 +136,14 @@ struct TlsFiles {
     crl: Option<PathBuf>,
 }
 
-/// Two processes at one switch do not know of each other.
+/// Guards sessions: two processes at one switch do not know of each other.
 fn driver_default() -> DriverConfig {
     let mut config = DriverConfig::default();
     config.session.is_guarded = true;
     config
 }
 
-/// Real switches know bundles.
+/// Enables bundles: real switches support them.
 fn controller_default() -> ControllerConfig {
     ControllerConfig {
         has_bundles: true,
@@ -187,9 +187,9 @@ impl Default for Settings {
     }
 }
 
-/// A text of settings as it was read.
+/// The result of reading a text of settings.
 struct Reading {
-    /// Without the values that are mistakes.
+    /// The settings without the values that are mistakes.
     settings: Settings,
     mistakes: Vec<String>,
     is_toml: bool,
@@ -197,7 +197,7 @@ struct Reading {
 }
 
 impl Settings {
-    /// The flags and the file, and nothing that they leave open.
+    /// The settings of the flags and the file, without defaults.
     pub fn given(args: Args) -> Result<Settings, Failure> {
         let mut settings = match &args.config {
             Some(path) => Settings::read(path)?,
@@ -228,7 +228,8 @@ impl Settings {
         })
     }
 
-    /// The same, with every mistake. One failure may have several, each on its line.
+    /// Completes the settings, or returns every mistake. One failure may have several, each on its
+    /// line.
     pub fn completed(self) -> Result<Settings, Vec<Failure>> {
         let mut settings = self;
         let mut mistakes = Vec::new();
@@ -292,19 +293,19 @@ impl Settings {
         }
     }
 
-    /// Settings that are allowed and probably mistakes, a line each.
+    /// The settings that are allowed but probably mistakes, a line each.
     pub fn doubts(&self) -> &[String] {
         &self.doubts
     }
 
-    /// Logs what is allowed and probably a mistake.
+    /// Logs the settings that are allowed but probably mistakes.
     fn warn(&self) {
         for doubt in &self.doubts {
             tracing::warn!("{doubt}");
         }
     }
 
-    /// The methods by which switches may come: one by default, if nobody is dialled either.
+    /// The methods by which switches may connect: one by default, unless switches are dialled.
     fn listening(&self) -> Vec<Method> {
         if !self.listen.is_empty() || !self.connect.is_empty() {
             return self.listen.clone();
@@ -437,8 +438,8 @@ impl Settings {
         Ok(())
     }
 
-    /// The forwarding asked for; by default the fabric, unless a mode is asked for, or first
-    /// packets that are reported.
+    /// The forwarding asked for. The default is the fabric, or paths if a mode is asked for or
+    /// first packets are reported.
     fn forwarding(&self) -> Forwarding {
         let reports = self.controller.timeouts.first_packets == FirstPackets::Report;
         let default = match self.has_mode || reports {
@@ -463,7 +464,7 @@ impl Settings {
         }
     }
 
-    /// The settings that can be read of a text, and every mistake in it.
+    /// Reads the settings of a text, as far as they can be read, and every mistake in it.
     fn read_text(text: &str, file: &Path) -> Reading {
         let (mut fields, root) = Fields::parse(text);
         let mut settings = Settings::read_fields(&mut fields, &root, text, file);
@@ -498,7 +499,7 @@ impl Settings {
             let old = controller.into_iter().flat_map(|c| c.keys());
             let old = old.filter(|key| OLD_TIMEOUTS.contains(&&**key.get_ref()));
             if let Some(other) = timeouts::lifetime_key(table) {
-                // What the section says is compared with its own default.
+                // The section's values are compared with the section's own default.
                 timeouts.default = Timeouts::default().default;
                 for key in old {
                     let name = key.get_ref();
@@ -659,13 +660,13 @@ impl TlsFiles {
     }
 }
 
-/// A shorter interval gives false alarms on a busy switch. With a longer one LLDP is as good.
+/// A shorter interval gives false alarms on a busy switch. A longer one is no better than LLDP.
 const BFD_INTERVAL_MS: RangeInclusive<u64> = 100..=1000;
 
-/// Settings of `[controller]` that say what `[timeouts]` does with policy fixed.
+/// Settings of `[controller]` that mean the same as policy fixed in `[timeouts]`.
 const OLD_TIMEOUTS: [&str; 2] = ["idle_timeout_s", "hard_timeout_s"];
 
-/// The idle timeout while `[timeouts]` says nothing.
+/// The idle timeout if `[timeouts]` does not set one.
 pub(super) const IDLE_TIMEOUT_S: u16 = 60;
 
 fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table: &DeTable<'_>) {
@@ -773,7 +774,7 @@ fn read_session(settings: &mut Settings, fields: &mut Fields<'_>, table: &DeTabl
     }
 }
 
-/// The versions that a session can have.
+/// The OpenFlow versions that a session can have.
 pub const SPOKEN: [Version; 4] = [Version::V10, Version::V13, Version::V14, Version::V15];
 
 /// Reads a version of OpenFlow that sessions may speak.
@@ -814,7 +815,7 @@ fn fits_fabric(config: &ControllerConfig, timeouts: &Timeouts) -> Result<(), Fai
     Ok(())
 }
 
-/// Checks that nothing asks for entries where nothing is forwarded. VLANs, bonds, mirrors and
+/// Checks that no setting asks for entries where forwarding is off. VLANs, bonds, mirrors and
 /// multicast ask for the fabric.
 fn fits_off(settings: &Settings) -> Result<(), Failure> {
     if settings.forwarding() != Forwarding::Off {
@@ -848,8 +849,8 @@ fn fits_off(settings: &Settings) -> Result<(), Failure> {
     )))
 }
 
-/// Checks that the VLANs of `file` need nothing of a controller with the settings `running` that
-/// carries no VLANs. The fabric alone does so far.
+/// Checks that the VLANs of `file` work in a controller with the settings `running`. Only the
+/// fabric carries VLANs so far.
 fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
     fits_bonds(file, running)?;
     if !file.vlans.is_any() {
@@ -893,7 +894,7 @@ fn fits_vlans(file: &Settings, running: &Settings) -> Result<(), Failure> {
     }
 }
 
-/// Checks that a member of a cluster keeps nothing that each member would keep in its own way.
+/// Checks that a cluster member keeps nothing that each member would keep in its own way.
 fn fits_cluster(settings: &Settings) -> Result<(), Failure> {
     if !settings.has_cluster {
         return Ok(());
@@ -917,7 +918,7 @@ fn fits_cluster(settings: &Settings) -> Result<(), Failure> {
     }
 }
 
-/// The same for bonds, mirrors and guards of ports.
+/// Checks the same for bonds, mirrors and guards of ports.
 fn fits_bonds(file: &Settings, running: &Settings) -> Result<(), Failure> {
     if !file.vlans.has_bonds() {
         return Ok(());
@@ -994,7 +995,7 @@ fn method(text: &str, passive: bool, otherwise: &str) -> Result<Method, String> 
     }
 }
 
-/// The method of a database, in the forms by which Open vSwitch's own can be reached.
+/// The method of a database, in the forms by which Open vSwitch's databases can be reached.
 pub(super) fn ovsdb_method(text: &str) -> Result<Method, String> {
     let method = Method::parse(text, Protocol::Ovsdb).map_err(|error| error.to_string())?;
     match method {
@@ -1041,7 +1042,7 @@ mod tests {
         needed.map(|change| change.path).collect()
     }
 
-    /// The settings that a controller with those of `running` takes from the file.
+    /// The settings that a controller running with `running` applies from the file.
     fn reread(running: &Settings, file: &Path) -> Result<Settings, String> {
         let checked = check(&args(&["--config", file.to_str().unwrap()]));
         let mut checked = checked.map_err(|mistakes| mistakes.join("; "))?;
@@ -1199,7 +1200,7 @@ mod tests {
         assert!(fits_topology(&config).is_ok());
     }
 
-    /// The settings that `docs/run.md` shows are a file that works, with the default numbers.
+    /// The settings shown in `docs/run.md` are a file that works, with the default numbers.
     #[test]
     fn the_manuals_example_is_read_and_its_numbers_are_the_defaults() {
         let manual = include_str!("../../../../docs/run.md");

@@ -1,4 +1,4 @@
-//! The status socket: whoever connects gets one JSON document on one line, and the end.
+//! The status socket: each client receives one JSON document on one line, and then the end.
 //!
 //! ```text
 //! {"switches":[{"dpid","address","transport","tls","version","ports","flows","table":{…},
@@ -66,11 +66,11 @@ pub struct Status {
     clock: Clock,
 }
 
-/// Documents being made or written at one time; more wait.
+/// The documents being made or written at one time; other readers wait.
 const READERS_MAX: usize = 16;
-/// A controller may know millions; a document of them all would be of use to nobody.
+/// A controller may know millions of hosts; a document of them all would be of use to nobody.
 const HOSTS_SHOWN_MAX: usize = 10_000;
-/// The time that the application has to answer, and again the reader to read.
+/// The time that the application has to answer, and the same again for the reader to read.
 const STEP_MAX: Duration = Duration::from_secs(2);
 
 impl Status {
@@ -88,7 +88,7 @@ impl Status {
         }
     }
 
-    /// Serves from `path` in a task of its own; a socket that nobody listens on is replaced.
+    /// Serves from `path` in a task of its own. Replaces a socket on which nobody listens.
     pub fn serve(self, path: &Path) -> io::Result<JoinHandle<()>> {
         let listener = bind_unix(path)?;
         let status = Arc::new(self);
@@ -269,7 +269,7 @@ fn guest(guest: &GuestView) -> Value {
     })
 }
 
-/// This member of a cluster, the one that serves the switches, and the others.
+/// The status of this cluster member, with the member that serves the switches, and the others.
 fn cluster(controller: &Clustered) -> Option<Value> {
     let cluster = controller.cluster()?;
     let shards = cluster.shards();
@@ -294,8 +294,8 @@ fn cluster(controller: &Clustered) -> Option<Value> {
     }))
 }
 
-/// The members, and the order of take-overs from the place in use on, as this member knows them
-/// also without etcd.
+/// The members, and the order of take-overs from the place in use on, which this member knows also
+/// without etcd.
 fn known(cluster: &Cluster) -> Option<Value> {
     let (view, own) = (cluster.view()?, &cluster.config().id);
     let members = view.members.iter().map(|(name, member)| {
@@ -434,7 +434,7 @@ fn table(view: &TableView) -> Value {
     })
 }
 
-/// The decisions of the controller that a document shows.
+/// The controller's decisions that a document shows.
 type Decided = (
     TimeoutsView,
     ControllerCounters,

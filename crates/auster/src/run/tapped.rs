@@ -1,8 +1,8 @@
-//! Packets of taps, for the readers of each owner: a ring of the last ones, each with its number.
+//! Packets of taps for the readers of each owner: a ring of the last packets, each with its number.
 //!
-//! A packet that is over its tap's rate takes a number too. So whoever finds a gap between two
-//! numbers knows how many were left out, for whatever reason. Nobody waits for a reader: the oldest
-//! packets go where a ring is full ([`PACKETS_MAX`], [`BYTES_MAX`]).
+//! A packet over its tap's rate takes a number too. So a gap between two numbers shows a reader how
+//! many packets were left out, for whatever reason. Nothing waits for a reader: a full ring drops
+//! its oldest packets ([`PACKETS_MAX`], [`BYTES_MAX`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -18,10 +18,10 @@ use super::lock;
 
 pub const PACKETS_MAX: usize = 4096;
 pub const BYTES_MAX: usize = 4 << 20;
-/// The bytes that a packet takes besides its own.
+/// The bytes that a kept packet costs in addition to its data.
 const PACKET_COST: usize = 128;
 
-/// Numbers of one second, as far as the numbers of two processes are concerned.
+/// Numbers reserved for each second, to keep the numbers of two processes apart.
 const PER_SECOND: u64 = 1 << 20;
 
 /// The rings of all owners of taps.
@@ -37,10 +37,10 @@ pub struct Ring {
 struct Kept {
     packets: VecDeque<Arc<Packet>>,
     bytes: usize,
-    /// The number before the first one that there ever was.
+    /// The number before the first packet of this ring.
     base: u64,
     last: u64,
-    /// The last number that some reader has been given.
+    /// The last number given to any reader.
     read: u64,
     counts: Counts,
     over: Option<Over>,
@@ -52,7 +52,7 @@ struct Kept {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub packets: u64,
-    /// Those over a tap's rate, and those that went before anybody had read them.
+    /// Packets over a tap's rate, and packets dropped before any reader had them.
     pub shed: u64,
 }
 
@@ -70,22 +70,22 @@ pub struct Packet {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Batch {
     pub packets: Vec<Arc<Packet>>,
-    /// Every number up to this one is one of them, or left out.
+    /// Every number up to this one is in `packets` or was left out.
     pub until: u64,
-    /// No more will come behind that.
+    /// Set if no more packets follow.
     pub over: Option<Over>,
 }
 
-/// Why an owner has no taps any more.
+/// The reason why an owner has no taps any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Over {
     Ended,
-    /// Another member of the cluster has the switches' packets, if it is known which.
+    /// Another member of the cluster receives the switches' packets; its name if known.
     Moved(Option<String>),
 }
 
 impl Rings {
-    /// Takes packets of taps whose owners have rings.
+    /// Returns a sink that takes packets of taps whose owners have rings.
     pub fn sink(self: &Arc<Rings>) -> Sink {
         let rings = self.clone();
         Box::new(move |tapped| rings.take(tapped))
@@ -111,14 +111,14 @@ impl Rings {
         });
     }
 
-    /// Ends the ring of an owner, which has no taps any more, and its readers.
+    /// Ends the ring of an owner that has no taps any more, and the ring's readers.
     pub fn end(&self, owner: &str) {
         if let Some(ring) = lock(&self.0).remove(owner) {
             ring.end(Over::Ended);
         }
     }
 
-    /// Ends the rings of all owners: a member of the cluster has the packets of their taps now.
+    /// Ends the rings of all owners: another cluster member has the packets of their taps now.
     pub fn end_all(&self, served_by: Option<&str>) {
         for ring in std::mem::take(&mut *lock(&self.0)).into_values() {
             ring.end(Over::Moved(served_by.map(str::to_owned)));
@@ -202,7 +202,7 @@ impl Ring {
         self.last.subscribe()
     }
 
-    /// The number of the last packet, and the one before the first that there ever was.
+    /// The number of the last packet, and the one before the first packet of this ring.
     pub fn numbers(&self) -> (u64, u64) {
         let kept = lock(&self.kept);
         (kept.last, kept.base)
@@ -212,8 +212,8 @@ impl Ring {
         lock(&self.kept).counts
     }
 
-    /// The packets behind number `since`, at most so many and so many bytes of them, but one at
-    /// least if there is one.
+    /// The packets after number `since`, at most `count_max` packets and `bytes_max` bytes, but at
+    /// least one packet if there is any.
     pub fn after(&self, since: u64, count_max: usize, bytes_max: usize) -> Batch {
         lock(&self.kept).after(since, count_max, bytes_max)
     }
@@ -312,7 +312,7 @@ mod tests {
         let batch = ring.after(10, 1, 1 << 20);
         assert_eq!((numbers(&batch), batch.until), (vec![11], 11));
         assert_eq!(ring.after(14, 100, 1 << 20).until, 14);
-        // All of these are read but two.
+        // A reader gets all of these but two.
         for _ in 0..5 {
             ring.take(packet(60));
         }

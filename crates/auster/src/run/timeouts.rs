@@ -26,7 +26,7 @@ const LEASE: [&str; 5] = [
     "renewals_max",
 ];
 
-/// Two bytes of a flow-mod.
+/// The range of a two-byte field of a flow-mod.
 const SECONDS: std::ops::RangeInclusive<u64> = 0..=65_535;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Policy {
     }
 }
 
-/// Reads the section into `timeouts`, whose default stays where nothing is said of it.
+/// Reads the section into `timeouts`, and keeps its default where the section has no value.
 pub fn read<'a>(timeouts: &mut Timeouts, fields: &mut Fields<'a>, table: &DeTable<'a>) {
     let known: Vec<&str> = EVERYWHERE
         .into_iter()
@@ -116,12 +116,12 @@ pub fn read<'a>(timeouts: &mut Timeouts, fields: &mut Fields<'a>, table: &DeTabl
     }
     let has_lifetime = lifetime_key(table).is_some();
     let is_here = |problem: &Problem| {
-        // [controller] has said the lifetime, and its mistakes are told there.
+        // [controller] has set the lifetime, and its mistakes are reported there.
         problem.class.is_some() || has_lifetime || !every_setting().any(|key| key == problem.field)
     };
     let problems = timeouts.validate().err().unwrap_or_default();
     for problem in problems.into_iter().filter(is_here) {
-        // Hosts that are named wrongly are told of by themselves.
+        // A wrongly named host has its own report.
         let class = problem.class.and_then(|at| classes.get(at));
         let is_named =
             |class: &&&DeTable<'_>| ["src", "dst"].iter().any(|key| class.contains_key(*key));
@@ -184,7 +184,7 @@ fn service(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<Service> {
 
 fn every_setting() -> impl Iterator<Item = &'static str> {
     let all = FIXED.into_iter().chain(PAPER).chain(LEASE);
-    // Once each: they are told to who writes another.
+    // Each name once: the report of an unknown key lists them.
     let mut told = Vec::new();
     all.filter(move |name| {
         let is_new = !told.contains(name);
@@ -203,12 +203,12 @@ fn first_packets(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<FirstPa
     fields.parsed(table, "first_packets", "preinstall", str::parse)
 }
 
-/// The lifetime of entries in the table, if the table states one. Without a policy the settings are
-/// those of `default`'s.
+/// The lifetime of entries in the table, if the table states one. Without a policy, the settings
+/// are those of the policy of `default`.
 fn lifetime(fields: &mut Fields<'_>, table: &DeTable<'_>, default: Lifetime) -> Option<Lifetime> {
     let named = fields.parsed(table, "policy", "lease", Policy::parse);
     if named.is_none() && table.contains_key("policy") {
-        // Whichever was meant: a value that none can have is wrong.
+        // Whichever policy was meant: a value that none can have is wrong.
         let _ = (
             fixed(fields, table),
             paper(fields, table),
@@ -240,7 +240,8 @@ fn seconds(fields: &mut Fields<'_>, table: &DeTable<'_>, key: &str) -> Option<u1
     found.and_then(|n| u16::try_from(n).ok())
 }
 
-/// The fixed lifetime. The default idle timeout is the usual one, or the hard one if that is less.
+/// The fixed lifetime. The default idle timeout is the usual one, or the hard timeout if that is
+/// less.
 fn fixed(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Lifetime {
     let hard_s = seconds(fields, table, "hard_s").unwrap_or(0);
     let usual_s = match hard_s {
@@ -277,7 +278,8 @@ fn lease(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Lifetime {
     })
 }
 
-/// The field it is about, or the first of the section or class where that is left out.
+/// The place of the field that a problem is about, or of the first field of its section or class if
+/// the field is left out.
 fn place(table: &DeTable<'_>, classes: &[&DeTable<'_>], problem: &Problem) -> Range<usize> {
     let place = match problem.class {
         Some(at) => classes.get(at).copied().unwrap_or(table),

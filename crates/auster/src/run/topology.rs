@@ -33,7 +33,7 @@ pub fn load_with_lines(file: &Path) -> Result<(Topology, Lines), Failure> {
 }
 
 impl Lines {
-    /// One line for each port that is not there.
+    /// One line for each port that the switches do not have.
     pub fn locate(&self, file: &str, missing: &[Difference]) -> Vec<String> {
         let locate = |difference: &Difference| {
             let Difference::PortMissing(at) = difference else {

@@ -1,4 +1,5 @@
-//! The VLANs of ports: what the configuration states, and what the switches' databases add to it.
+//! The VLANs of ports: those that the configuration states, and those that the switches' databases
+//! add.
 //!
 //! ```toml
 //! vlans = "ovsdb"                      # follow the databases too; default: "file"
@@ -39,12 +40,13 @@ use super::topology;
 
 pub use follower::{Follower, watch};
 
-/// Gateways are read in [`gateways`](super::gateways), and lists in [`access`](super::access).
+/// Gateways are read in [`gateways`](super::gateways), and access lists in
+/// [`access`](super::access).
 const VLAN: [&str; 6] = ["id", "name", "acl_in", "acl_out", "gateway", "gateway_mac"];
 const PORT: [&str; 8] = [
     "at", "access", "trunk", "native", "acl_in", "bind", "bpdu", "crowd",
 ];
-/// In place of `acl_out` of a port.
+/// The mistake where a port has `acl_out`.
 const NO_PORT_OUT: &str = "acl_out: ports have none, as OpenFlow 1.3 has no table behind outputs; \
      state it in [[vlan]], for packets that are routed into the VLAN, or acl_in where packets come \
      in";
@@ -73,19 +75,19 @@ pub struct Stated {
 }
 
 impl Stated {
-    /// Whether anything is said of VLANs.
+    /// Whether any VLANs are stated, or followed.
     pub fn is_any(&self) -> bool {
         self.is_followed || self.vlans != Vlans::default()
     }
 
-    /// Whether anything is said of bonds, guards of ports and mirrors.
+    /// Whether any bonds, guards of ports or mirrors are stated.
     pub fn has_bonds(&self) -> bool {
         let has_guards = !self.bpdus.is_empty() || !self.crowd_guards.is_empty();
         !self.bonds.is_empty() || has_guards || !self.mirrors.is_empty()
     }
 
     /// One line for each port that is an end of a link in the topology, as links carry all VLANs,
-    /// and for each that gets copies and has something in the topology.
+    /// and one for each port that gets copies and has a link or host in the topology.
     pub fn ends_of_links(&self, topology: &Topology, file: &str) -> Vec<String> {
         let ends = self.lines.iter().filter(|(at, _)| topology.has_end(**at));
         let told = |(at, line): (&Location, &usize)| {
@@ -108,7 +110,7 @@ impl Stated {
         ends.map(told).chain(used).collect()
     }
 
-    /// Reads what the file says of VLANs. Mistakes go to `fields`.
+    /// Reads the VLANs that the file states. Mistakes go to `fields`.
     pub fn read<'a>(fields: &mut Fields<'a>, root: &DeTable<'a>) -> Stated {
         let source = fields.parsed(root, "vlans", "ovsdb", |text| match text {
             "file" => Ok(false),
@@ -178,7 +180,7 @@ impl Stated {
 #[derive(Default)]
 struct Named {
     names: BTreeMap<VlanId, String>,
-    /// Without an id where that could not be read: it is one mistake, and no port's.
+    /// No id where it could not be read: this is one mistake of the VLAN, and none of the ports.
     by_name: BTreeMap<String, Option<VlanId>>,
 }
 
@@ -283,7 +285,7 @@ fn port_vlans(
         let problem = "native needs trunk = [...]; with access, untagged packets have their VLAN";
         fields.problem(&native.span(), problem);
     }
-    // A key that is not known is a mistake of its own.
+    // An unknown key is a mistake of its own.
     if table.keys().all(|key| key.get_ref() == "at") {
         let problem = "access or trunk is missing: access = 10, or trunk = [10, 20]";
         fields.problem(place, problem);
@@ -374,7 +376,7 @@ mod tests {
         assert!(read(VLANS).unwrap().is_any());
     }
 
-    /// Each case follows two VLANs in five lines: 10, which is called office, and 20.
+    /// Each case follows two VLANs in five lines: 10, named office, and 20.
     #[test]
     fn every_mistake_is_named_with_its_line_and_field() {
         let cases = [
@@ -523,7 +525,7 @@ mod tests {
         assert_eq!(examples.len(), 2);
     }
 
-    /// A VLAN that has a mistake itself is not unknown to ports.
+    /// A VLAN with a mistake of its own is not reported as unknown to ports.
     #[test]
     fn mistakes_are_named_together_and_once() {
         let text = "[[vlan]]\nid = 0\nname = \"office\"\n\

@@ -25,7 +25,7 @@ impl<W: Write> Archive<W> {
         }
     }
 
-    /// Adds a file; its name with the folder's has at most 100 bytes.
+    /// Adds a file. Its name and the folder's have at most 100 bytes together.
     pub fn add(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = format!("{}/{name}", self.folder);
         self.to
@@ -35,7 +35,7 @@ impl<W: Write> Archive<W> {
         self.to.write_all(&[0; BLOCK][..padding])
     }
 
-    /// Writes the end.
+    /// Writes the end of the archive.
     pub fn finish(mut self) -> io::Result<W> {
         self.to.write_all(&[0; 2 * BLOCK])?;
         self.to.finish()
@@ -52,7 +52,7 @@ fn header(path: &str, len: usize, modified_s: u64) -> io::Result<[u8; BLOCK]> {
         (116, 8, "0000000".to_owned()),
         (124, 12, format!("{len:011o}")),
         (136, 12, format!("{modified_s:011o}")),
-        // The sum of all bytes is made while this field is blank.
+        // The sum of all bytes is computed while this field is blank.
         (148, 8, " ".repeat(8)),
         (156, 1, "0".to_owned()),
         (257, 8, "ustar\x0000".to_owned()),

@@ -1,12 +1,12 @@
-//! A configuration as somebody else may see it: its values, without comments and secrets.
+//! A configuration that others may see: its values, without comments and secrets.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use toml::de::{DeTable, DeValue};
 
-/// Keys whose value is the name of a file, which is shown though the key sounds like a secret. A
-/// value that is not the name of a file is none the less left out.
+/// Keys whose value is a file name, shown although the key sounds like a secret. A value that does
+/// not name a file is left out nevertheless.
 const FILES: [&str; 5] = ["private_key", "certificate", "ca", "crl", "tokens"];
 /// Parts of the names of keys whose values are left out.
 const SECRET: [&str; 8] = [
@@ -24,7 +24,7 @@ const LEFT_OUT: &str = "(left out)";
 /// The document of a TOML file in `dir`.
 ///
 /// # Errors
-/// It is no TOML at all: nobody knows what of it is secret.
+/// The text is not TOML at all, so its secrets are unknown.
 pub fn without_secrets(text: &str, dir: &Path) -> Result<Value, String> {
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
@@ -34,7 +34,7 @@ pub fn without_secrets(text: &str, dir: &Path) -> Result<Value, String> {
     Ok(of_table(table.get_ref(), dir))
 }
 
-/// The names of files with certificates that it has, wherever they stand.
+/// The names of certificate files in the text, wherever they appear.
 pub fn certificates(text: &str, dir: &Path) -> Vec<std::path::PathBuf> {
     let Ok(table) = DeTable::parse(text) else {
         return Vec::new();
@@ -99,7 +99,7 @@ fn of_value(value: &DeValue<'_>, dir: &Path) -> Value {
     }
 }
 
-/// Leaves out what is secret wherever it stands: keys, tokens, and passwords in addresses.
+/// Leaves out secrets wherever they appear: keys, tokens, and passwords in addresses.
 fn of_text(text: &str) -> String {
     if text.contains("-----BEGIN") || text.contains("auster-") && text.len() > 30 {
         return LEFT_OUT.to_owned();

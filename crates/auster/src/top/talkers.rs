@@ -1,8 +1,7 @@
-//! The busiest senders: ports with hosts behind, and the busiest flow entries of their
-//! switches.
+//! The busiest senders: ports with hosts, and the busiest flow entries of their switches.
 //!
-//! Entries are read only while `auster top` runs, of [`SWITCHES_MAX`] switches at a time, and of
-//! each no more than [`ENTRIES_MAX`].
+//! Entries are read only while `auster top` runs, at most [`ENTRIES_MAX`] of each switch, from
+//! [`SWITCHES_MAX`] switches at a time.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +12,11 @@ use super::{plain, rate, table};
 
 /// Switches whose entries are read: those of the busiest ports.
 pub const SWITCHES_MAX: usize = 3;
-/// Entries of a switch that are looked at, the higher tables' last.
+/// The number of entries of a switch that are read, those of higher tables last.
 pub const ENTRIES_MAX: usize = 2000;
 /// Entries in a document.
 const SHOWN_MAX: usize = 100;
-/// Readings that are closer give no rate.
+/// The minimum time between two readings for a rate.
 const APART_MIN_S: f64 = 0.2;
 
 type Ports = Map<String, Value>;
@@ -46,7 +45,7 @@ struct Entry {
     pps: f64,
 }
 
-/// The bits per second of a port in both directions; `None` of a link, or without rates.
+/// The bits per second of a port in both directions; `None` for a link, or without rates.
 fn of_port(row: &Value) -> Option<f64> {
     let rates = &row["rates"];
     let is_of_hosts = row["role"] != "link";
@@ -54,7 +53,7 @@ fn of_port(row: &Value) -> Option<f64> {
     (is_of_hosts && both > 0.0).then_some(both)
 }
 
-/// Ports that are no links, the busiest first.
+/// Ports that are not links, the busiest first.
 fn busiest(ports: &Ports) -> Vec<(&String, &Value, f64)> {
     let rated = ports.iter();
     let rated = rated.filter_map(|(name, row)| Some((name, row, of_port(row)?)));
@@ -63,7 +62,7 @@ fn busiest(ports: &Ports) -> Vec<(&String, &Value, f64)> {
     rated
 }
 
-/// The switches whose entries say who it is.
+/// The switches whose entries show the busiest senders.
 pub fn switches(ports: &Ports) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (name, ..) in busiest(ports) {
@@ -78,13 +77,13 @@ pub fn switches(ports: &Ports) -> Vec<String> {
     found
 }
 
-/// Whether an entry only leads to another table.
+/// Whether an entry only sends packets to another table.
 fn is_way(actions: &str) -> bool {
     let table = actions.strip_prefix("goto_table:");
     table.is_some_and(|table| table.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The question for the entries of a switch.
+/// The request for the entries of a switch.
 pub fn question(dpid: &str) -> String {
     format!("/v1/switches/{dpid}/flows?limit={ENTRIES_MAX}")
 }
@@ -103,7 +102,7 @@ impl Talkers {
             let text = |field: &str| plain(&flow[field]);
             let number = |field: &str| flow[field].as_u64().unwrap_or(0);
             let (matches, cookie, actions) = (text("match"), text("cookie"), text("actions"));
-            // Its packets meet another entry.
+            // Its packets also match an entry of another table.
             if is_way(&actions) {
                 continue;
             }
@@ -128,7 +127,7 @@ impl Talkers {
         self.before.insert(dpid.to_owned(), Switch { at, counted });
     }
 
-    /// Forgets switches that are read no more.
+    /// Forgets switches that are not read any more.
     pub fn keep(&mut self, dpids: &[String]) {
         self.before.retain(|dpid, _| dpids.contains(dpid));
         self.entries.retain(|entry| dpids.contains(&entry.dpid));
@@ -240,7 +239,7 @@ mod tests {
             "{picture}"
         );
         assert!(!talkers.document().to_string().contains('\u{1b}'));
-        // An entry that began anew has no rate, and a switch that is read no more no entries.
+        // An entry whose counters restarted has no rate, and a switch not read any more no entries.
         talkers.take(at(4000), "1", &flows([10, 51_000]));
         assert_eq!(talkers.entries, []);
         talkers.take(at(6000), "1", &flows([20, 51_000]));

@@ -1,9 +1,9 @@
-//! A trace compared with Open vSwitch's own account of the same packet, `ofproto/trace`, where a
-//! bridge of this machine is the switch.
+//! Compares a trace with Open vSwitch's own account of the same packet, `ofproto/trace`, where the
+//! switch is a bridge of this machine.
 //!
-//! Both name the entries that take the packet, table by table, the ports by which it leaves, and
-//! whether the controller gets it. Where a hash chooses, Open vSwitch names its choice, and the
-//! trace all of them.
+//! Both name the entries that match the packet, table by table, its output ports, and whether the
+//! controller gets it. Where a hash chooses, Open vSwitch names its choice, and the trace names all
+//! of them.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -14,22 +14,22 @@ use serde_json::{Value, json};
 
 use super::{list, text};
 
-/// The seconds that a program of Open vSwitch has.
+/// The time that a program of Open vSwitch has, in seconds.
 const SECONDS_MAX: &str = "--timeout=10";
-/// Hexadecimal digits of a frame, which is an argument.
+/// The maximum number of hexadecimal digits of a frame, which is a command-line argument.
 const FRAME_MAX: usize = 2 * 10_000;
 
-/// The fate of a packet in one switch.
+/// The treatment of a packet in one switch.
 #[derive(Debug, Default, PartialEq)]
 struct Account {
     /// Table and priority; no priority where no entry matches.
     entries: Vec<(u64, Option<u64>)>,
-    /// Sorted.
+    /// The output ports, sorted.
     outputs: Vec<String>,
     is_to_controller: bool,
 }
 
-/// The bridges of this machine by datapath, as `ovs-vsctl` names them.
+/// The names of this machine's bridges by datapath, as `ovs-vsctl` reports them.
 pub fn bridges() -> Result<BTreeMap<String, String>, Failure> {
     let mut command = Command::new("ovs-vsctl");
     command.args([SECONDS_MAX, "--format=json", "--columns=name,datapath_id"]);
@@ -41,7 +41,8 @@ pub fn bridges() -> Result<BTreeMap<String, String>, Failure> {
     Ok(list(&rows["data"]).iter().filter_map(row).collect())
 }
 
-/// Adds to each hop of a trace what Open vSwitch says of it. Returns whether nothing disagrees.
+/// Adds to each hop of a trace the account of Open vSwitch. Returns whether there is no
+/// disagreement.
 pub fn compare(document: &mut Value, bridges: &BTreeMap<String, String>) -> bool {
     let hops = document["hops"].as_array_mut();
     let mut agrees = true;
@@ -64,14 +65,14 @@ pub fn compare(document: &mut Value, bridges: &BTreeMap<String, String>) -> bool
     agrees
 }
 
-/// Whether a bridge of this machine could not be asked.
+/// Whether a bridge of this machine could not be queried.
 pub fn has_problem(document: &Value) -> bool {
     let hops = list(&document["hops"]).iter();
     hops.map(|hop| &hop["open_vswitch"]["problem"])
         .any(|problem| !problem.is_null())
 }
 
-/// The words about a hop for people.
+/// The comparison of a hop as text for people.
 pub fn line(hop: &Value) -> Option<String> {
     let compared = hop.get("open_vswitch")?;
     Some(match (&compared["bridge"], &compared["agrees"]) {
@@ -92,10 +93,10 @@ pub fn line(hop: &Value) -> Option<String> {
     })
 }
 
-/// Open vSwitch's account of a hop, in its words.
+/// Open vSwitch's account of a hop, as its program prints it.
 fn ask(bridge: &str, hop: &Value) -> Result<String, String> {
     let (port, frame) = (text(&hop["in_port"]), text(&hop["frame"]));
-    // Both are arguments of a program.
+    // Both are arguments of a command.
     let is_port = port == "LOCAL" || port.parse::<u32>().is_ok();
     let is_frame = frame.len() <= FRAME_MAX && frame.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_port || !is_frame || frame.is_empty() {
@@ -107,11 +108,11 @@ fn ask(bridge: &str, hop: &Value) -> Result<String, String> {
     program::run(command).map_err(|failure| failure.message().to_owned())
 }
 
-/// Reads the output of `ofproto/trace` for a packet from `in_port`, without what happens in bridges
+/// Reads the output of `ofproto/trace` for a packet from `in_port`, without the parts about bridges
 /// behind patch ports.
 fn account_of(said: &str, bridge: &str, in_port: &str) -> Account {
     let mut account = Account::default();
-    // The indentation of another bridge.
+    // The indentation of another bridge's part.
     let mut other: Option<usize> = None;
     let own = format!("bridge(\"{bridge}\")");
     for row in said.lines() {
@@ -143,7 +144,7 @@ fn account_of(said: &str, bridge: &str, in_port: &str) -> Account {
         } else if line == "IN_PORT" {
             account.outputs.push(in_port.to_owned());
         } else if line.starts_with(">>") && (line.contains("skipping") || line.contains("port")) {
-            // The output above does not happen.
+            // The output in the line above does not take place.
             account.outputs.pop();
         } else if line.contains("CONTROLLER:") {
             account.is_to_controller = true;
@@ -153,7 +154,7 @@ fn account_of(said: &str, bridge: &str, in_port: &str) -> Account {
     account
 }
 
-/// ` 0. in_port=3, priority 2000, cookie 0x1`: a table's number, and its entry.
+/// Reads ` 0. in_port=3, priority 2000, cookie 0x1`: a table's number, and its entry.
 fn numbered(line: &str) -> Option<(u64, &str)> {
     let (number, rest) = line.split_once(". ")?;
     Some((number.parse().ok()?, rest))
@@ -163,7 +164,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Where a hop of a trace and Open vSwitch disagree, in words.
+/// The disagreements between a hop of a trace and Open vSwitch, as text.
 fn differences(hop: &Value, theirs: &Account) -> Vec<String> {
     let steps = list(&hop["steps"]);
     let of = |kind: &'static str| steps.iter().filter(move |step| step["kind"] == kind);
@@ -191,7 +192,7 @@ fn differences(hop: &Value, theirs: &Account) -> Vec<String> {
     };
     let sure = ports(of("output").filter(is_sure).collect());
     let all = ports(of("output").collect());
-    // A hash takes some of the outputs that have conditions.
+    // A hash chooses some of the conditional outputs.
     if !is_within(&sure, &theirs.outputs) || !is_within(&theirs.outputs, &all) {
         let shown = |ports: &[String]| match ports {
             [] => "none".to_owned(),
@@ -225,7 +226,7 @@ fn entries_text(entries: &[(u64, Option<u64>)]) -> String {
     }
 }
 
-/// Whether each of the sorted `few` is one of the sorted `many`, as often.
+/// Whether the sorted `many` has each of the sorted `few`, as often.
 fn is_within(few: &[String], many: &[String]) -> bool {
     let mut many = many.iter();
     few.iter().all(|one| many.any(|other| one == other))
@@ -235,7 +236,7 @@ fn is_within(few: &[String], many: &[String]) -> bool {
 mod tests {
     use super::*;
 
-    /// Open vSwitch 3.1, with a bridge behind a patch port.
+    /// The output of Open vSwitch 3.1, with a bridge behind a patch port.
     const SAID: &str = r#"Flow: udp,in_port=3,vlan_tci=0x0000,dl_src=02:00:00:00:00:01
 
 bridge("s1")
@@ -284,7 +285,7 @@ Datapath actions: 2,3
         let miss = account_of("bridge(\"s1\")\n---\n 0. No match.\n    drop\n", "s1", "3");
         assert_eq!(miss.entries, [(0, None)]);
         assert!(!miss.is_to_controller && miss.outputs.is_empty());
-        // A routed packet may go back to where it came from.
+        // A routed packet may leave by the port of its arrival.
         let back = account_of(" 0. priority 7\n    dec_ttl\n    IN_PORT\n", "s1", "3");
         assert_eq!(back.outputs, ["3"]);
     }

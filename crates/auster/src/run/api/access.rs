@@ -1,9 +1,8 @@
-//! The rights of those who call the API. Every request passes here first: by its token, its
-//! certificate or the user at the other end of the Unix socket it is somebody's, who has a
-//! [`Role`].
+//! The rights of API users. Every request passes here first. Its token, its certificate or the user
+//! at the other end of the Unix socket identifies its user, who has a [`Role`].
 //!
-//! Without tokens and without a CA for clients the API is served to this machine alone (see
-//! `stated`), and whoever is on it may do everything.
+//! Without tokens and without a CA for clients, the API is served to this machine alone (see
+//! `stated`), and everyone on this machine may do everything.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -30,15 +29,16 @@ use super::tokens::{Role, TOKEN_BYTES_MAX, Tokens};
 use crate::run::report::Report;
 use cli::failure::Failure;
 
-/// Served to everybody, as the files of the page are: they say nothing of the network. The page
-/// asks for its token itself.
+/// Paths served to everybody, as the files of the page are: they reveal nothing about the network.
+/// The page asks for its token itself.
 const PUBLIC: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
-/// Paths that ask a question by POST too, as Ryu's clients do. Other paths of Ryu change switches.
+/// Paths at which a POST is a question too, as from Ryu's clients. Other paths of Ryu change
+/// switches.
 const QUESTIONS: [&str; 2] = ["/stats/flow/", "/stats/aggregateflow/"];
-/// Paths that have the contents of packets, which are for those who may change the network.
+/// Paths with the contents of packets, for users who may change the network.
 const TAPS: &str = "/v1/taps/";
 const PACKETS: &str = "/packets";
-/// Paths for which the role must be [`Role::Admin`].
+/// Paths that require [`Role::Admin`].
 const FOR_ADMINS: &[&str] = &["/v1/reload"];
 
 /// A user, as `/v1/access` describes it.
@@ -58,27 +58,26 @@ fn as_text<S: serde::Serializer>(role: &Role, to: S) -> Result<S::Ok, S::Error> 
     to.collect_str(role)
 }
 
-/// The users of the API, and what became of their requests.
+/// The users of the API, and the outcome of their requests.
 pub struct Access {
     tokens: Option<RwLock<Tokens>>,
     tls: Option<Arc<ServerSecurity>>,
     believes_certificates: bool,
     pub audit: Option<Audit>,
     pub logins: Logins,
-    /// Somebody asks for what SIGHUP does.
+    /// Notified when a user asks for a reload, as by SIGHUP.
     pub reload: Notify,
-    /// Those who ask, and wait for the report.
+    /// Requests that wait for the report of a reload.
     asking: Mutex<Vec<oneshot::Sender<Report>>>,
     /// Counts the reloads of tokens and certificates.
     users: watch::Sender<u64>,
-    /// From the head of a request to its answer.
+    /// The times from the head of a request to its answer.
     times: Mutex<Histogram>,
     clock: Clock,
 }
 
 impl Access {
-    /// Reads the files that the configuration names. Everything that is wrong with them is in the
-    /// failure.
+    /// Reads the files that the configuration names. The failure lists all of their mistakes.
     pub fn load(stated: &Stated, clock: Clock) -> Result<Access, Failure> {
         let tokens = stated.tokens.as_deref().map(Tokens::load).transpose();
         let tls = stated.tls.as_ref();
@@ -114,7 +113,7 @@ impl Access {
         Ok(Some(count))
     }
 
-    /// Whether there were certificates to read again.
+    /// Reads the certificates again. Returns whether there are any.
     pub fn reload_tls(&self, stated: &Stated) -> Result<bool, Failure> {
         let (Some(held), Some(files)) = (&self.tls, &stated.tls) else {
             return Ok(false);
@@ -124,12 +123,12 @@ impl Access {
         Ok(true)
     }
 
-    /// Those who wait for the report of the reload that begins now.
+    /// Takes the requests that wait for the report of the reload that begins now.
     pub fn take_asking(&self) -> Vec<oneshot::Sender<Report>> {
         std::mem::take(&mut *self.asking.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes with each reload of tokens and certificates: whoever had rights may have none.
+    /// Changes with each reload of tokens and certificates: a user may have lost all rights.
     pub fn users(&self) -> watch::Receiver<u64> {
         self.users.subscribe()
     }
@@ -234,7 +233,7 @@ impl Access {
         }
     }
 
-    /// Refuses a certificate that was in order when its connection began and is not any more.
+    /// Refuses a certificate that was valid when its connection began but is no longer valid.
     fn judge(&self, peer: &Peer) -> Result<(), Refused> {
         let judged = self
             .tls
@@ -254,7 +253,7 @@ impl Access {
         }
     }
 
-    /// The owner of the token; `None` without one, or where tokens mean nothing.
+    /// The owner of the token; `None` without a token, or if the API has no tokens.
     fn by_token(&self, request: &Request, peer: Option<&Peer>) -> Result<Option<Who>, Refused> {
         let Some(tokens) = &self.tokens else {
             return Ok(None);
@@ -287,7 +286,7 @@ impl Access {
     }
 }
 
-/// The values of three reads, or the failures of all.
+/// The values of three reads, or all of their failures.
 fn all<A, B, C>(
     a: Result<A, Failure>,
     b: Result<B, Failure>,
@@ -314,7 +313,7 @@ impl Who {
     }
 }
 
-/// The role that a request takes; `None` if it is for everybody.
+/// The role that a request requires; `None` if everybody may send it.
 fn needed(request: &Request) -> Option<Role> {
     let path = request.uri().path();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -335,7 +334,7 @@ fn needed(request: &Request) -> Option<Role> {
     })
 }
 
-/// Whether it is for everybody.
+/// Whether a path is open to everybody.
 pub fn is_public(is_read: bool, path: &str) -> bool {
     is_read && (PUBLIC.contains(&path) || page::serves(path))
 }
@@ -359,7 +358,7 @@ fn bearer(value: &HeaderValue) -> Option<&str> {
     is_token.then_some(token)
 }
 
-/// A certificate that chains to the CA, so it says the truth about its owner.
+/// The user of a certificate that chains to the CA, so its statements about its owner are true.
 fn by_certificate(certificate: &[u8]) -> Result<Who, Refused> {
     let marks = role_marks(certificate).unwrap_or_default();
     let role = match &marks[..] {
@@ -381,7 +380,7 @@ fn by_certificate(certificate: &[u8]) -> Result<Who, Refused> {
     }
 }
 
-/// A request that is not carried out because of who has sent it.
+/// A request refused because of its sender.
 struct Refused {
     reason: Reason,
     status: StatusCode,

@@ -15,18 +15,18 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::Api;
 use super::problem::Problem;
 
-/// The time that the controller's thread has for what is only read.
+/// The time that the controller's thread has to answer a read.
 pub const ASK_MAX: Duration = Duration::from_secs(2);
 /// The time that the switch has for its whole answer.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
-/// Between two looks for the answer: at first, and doubled up to the other.
+/// The intervals between two checks for the answer: the first one, doubled up to the second.
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
-/// The orders to drop a question, before it is left to its time.
+/// The most attempts to drop a question, before it is left to time out.
 const DROPS_MAX: usize = 8;
 
-/// A question that is dropped with its asker, who may be gone before there is an answer.
+/// A question that is dropped with its asker, which may end before there is an answer.
 struct Open {
     driver: Arc<Driver<Clustered>>,
     id: Arc<OnceLock<QuestionId>>,
@@ -42,7 +42,8 @@ impl Drop for Open {
         runtime.spawn(async move {
             for _ in 0..DROPS_MAX {
                 let id = id.clone();
-                // Orders are carried out one after the other: it has been asked by then, or never.
+                // Orders are carried out in sequence: by then the question was asked, or never will
+                // be.
                 let dropped = driver.ask(move |controller| {
                     if let Some(id) = id.get() {
                         controller.drop_question(*id);
@@ -66,7 +67,7 @@ impl Api {
         answer.ok_or_else(Problem::busy)
     }
 
-    /// The same with a question that takes long: switches have their turns between its parts.
+    /// Asks a question that takes long, in parts: switches have their turns between the parts.
     pub async fn ask_in_parts<R: Send + 'static>(
         &self,
         question: impl FnMut(&mut Clustered) -> Option<R> + Send + 'static,
@@ -75,7 +76,7 @@ impl Api {
         answer.ok_or_else(Problem::busy)
     }
 
-    /// The question of [`Api::ask`], within [`ASK_MAX`].
+    /// Asks as [`Api::ask`] does, within [`ASK_MAX`].
     pub async fn ask_soon<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Clustered) -> R + Send + 'static,
@@ -118,7 +119,7 @@ impl Api {
                     return answer(dpid, answered);
                 }
                 Ok(Some(None)) if Instant::now() < until => {}
-                // Too many questions wait for the controller's thread: later.
+                // Too many questions wait for the controller's thread: try later.
                 Ok(None) if Instant::now() < until => {}
                 _ => break,
             }

@@ -1,6 +1,6 @@
-//! The audit of the API: a line of JSON for each change, also for those that are refused. A thread
-//! of its own writes it. Whoever asks waits for nothing: what does not fit into its queue is
-//! counted, and the next line says how many are missing.
+//! The audit of the API: a line of JSON for each change, including refused changes. A separate
+//! thread writes the lines, and requests do not wait for it. Lines that do not fit into its queue
+//! are counted, and the next line reports the number missing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -25,14 +25,14 @@ use super::listener::Peer;
 use cli::date;
 use cli::failure::{Failure, FileProblem};
 
-/// Lines that wait to be written.
+/// The most lines that wait to be written.
 const LINES_MAX: usize = 1024;
-/// The parts of a request's body and path that a line has.
+/// The most bytes of a request's body and path in a line.
 const WHAT_BYTES_MAX: usize = 2048;
 const PATH_BYTES_MAX: usize = 512;
 /// The time for the lines that wait when the process ends.
 const END_MAX: Duration = Duration::from_secs(1);
-/// For its owner alone.
+/// The mode of the file: for its owner alone.
 const MODE: u32 = 0o600;
 
 /// Appends to the file until it is dropped.
@@ -46,14 +46,14 @@ pub struct Audit {
 
 enum Order {
     Line(Value),
-    /// The file of that name is another now: log rotation has moved the old one.
+    /// Opens the file of that name again: log rotation has moved the old one.
     Reopen(SyncSender<io::Result<()>>),
-    /// Answered once everything before is written.
+    /// Answered once all earlier lines are written.
     Flush(SyncSender<io::Result<()>>),
 }
 
-/// A change that is being carried out. Its line is written when it is dropped: also when its client
-/// has gone meanwhile, as the change may be done.
+/// A change that is being carried out. Dropping it writes its line, even if the client has
+/// disconnected meanwhile, as the change may be done.
 pub struct Record {
     orders: SyncSender<Order>,
     lost: Arc<AtomicU64>,
@@ -66,7 +66,7 @@ pub struct Record {
     status: Option<StatusCode>,
 }
 
-/// The beginning of a body, and how long it is.
+/// The beginning of a body, and the body's length.
 #[derive(Default)]
 struct Copied {
     beginning: Vec<u8>,
@@ -107,7 +107,7 @@ impl Audit {
         self.skipped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Opens the file of its name again, at most for as long as a file system that answers takes.
+    /// Opens the file of its name again. Waits no longer than a working file system takes.
     pub fn reopen(&self) -> Result<(), Failure> {
         let reopened = self.ask(Order::Reopen);
         reopened.map_err(|error| Failure::file(&self.path, error.say()))
@@ -132,7 +132,7 @@ impl Audit {
         answered.recv_timeout(END_MAX).map_err(|_| late())?
     }
 
-    /// Notes a change, and the beginning of its body as that is read.
+    /// Notes a change, and the beginning of its body as the body is read.
     pub fn begin(&self, request: &mut Request, who: Option<&Who>) -> Record {
         let copied = Arc::new(Mutex::new(Copied::default()));
         let body = std::mem::take(request.body_mut());
@@ -192,12 +192,12 @@ impl Drop for Record {
     }
 }
 
-/// Text of at most so many bytes.
+/// The text of at most so many bytes.
 fn cut(bytes: &[u8], bytes_max: usize) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(bytes_max)]).into_owned()
 }
 
-/// RFC 3339, in UTC.
+/// Formats a time by RFC 3339, in UTC.
 fn timestamp(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, millis) = (since.as_secs(), since.subsec_millis());
@@ -209,7 +209,7 @@ fn timestamp(at: SystemTime) -> String {
 fn append(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(MODE);
-    // Without it, a FIFO nobody reads would hold us up.
+    // Without O_NONBLOCK, a FIFO that nobody reads would block us.
     options.custom_flags(nix::libc::O_NONBLOCK).open(path)
 }
 
@@ -229,7 +229,7 @@ impl Writer {
             match order {
                 Order::Line(line) => {
                     let lost = self.lost.load(Ordering::Relaxed);
-                    // A line of which a full disk took a part ends here.
+                    // Ends a line that a full disk took only in part.
                     let mut text = String::from(if has_failed { "\n" } else { "" });
                     if lost > named {
                         let missing = json!({
@@ -345,7 +345,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        // Somebody has it open and reads nothing, so that the pipe fills.
+        // A reader has the pipe open and reads nothing, so that it fills.
         let mut options = OpenOptions::new();
         let reader = options.read(true).write(true).open(&path).unwrap();
         let audit = Audit::open(&path).unwrap();
@@ -362,7 +362,7 @@ mod tests {
         audit.reopen().unwrap();
         let record = audit.begin(&mut Request::new(Body::empty()), None);
         record.end(status);
-        // A client that has gone.
+        // A client that has disconnected.
         drop(audit.begin(&mut Request::new(Body::empty()), None));
         audit.flush();
         let text = std::fs::read_to_string(&path).unwrap();
@@ -370,7 +370,7 @@ mod tests {
             .lines()
             .map(|l| serde_json::from_str(l).unwrap())
             .collect();
-        // The pipe has taken some of it.
+        // The pipe has taken some of the lines.
         let said = lines[0]["lines"].as_u64().unwrap();
         assert!(
             lines[0]["result"] == "lost" && said <= lost,

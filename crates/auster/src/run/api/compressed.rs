@@ -1,4 +1,4 @@
-//! Answers in gzip, for clients that accept it: those about a large network are megabytes of the
+//! Answers in gzip, for clients that accept it: answers about a large network are megabytes of the
 //! same few words.
 
 use std::io::Write;
@@ -14,11 +14,11 @@ use tokio::task::spawn_blocking;
 
 use super::problem::Problem;
 
-/// Smaller answers fit into a packet as they are.
+/// The smallest answer to compress: smaller ones fit into a packet as they are.
 const BYTES_MIN: u64 = 1400;
 
-/// Compresses what comes whole, is of some size, and is not compressed already. A stream stays as
-/// it is: each of its lines is read as soon as it is written.
+/// Compresses an answer that is complete, large enough and not compressed already. A stream stays
+/// as it is: its reader reads each line as soon as it is written.
 pub async fn compress(request: Request, next: Next) -> Response {
     let is_wanted = *request.method() == Method::GET && accepts_gzip(request.headers());
     let response = next.run(request).await;
@@ -38,7 +38,8 @@ pub async fn compress(request: Request, next: Next) -> Response {
     mark(response)
 }
 
-/// A tag names the bytes of a document, which would be others.
+/// Whether to compress an answer. A tag names the bytes of a document, which compression would
+/// change.
 fn is_worth_it(response: &Response) -> bool {
     let headers = response.headers();
     let is_plain = [header::CONTENT_ENCODING, header::ETAG];
@@ -53,7 +54,7 @@ pub fn gzip(plain: &[u8]) -> Bytes {
     written.expect("a vector takes every byte").into()
 }
 
-/// Says that the body is in gzip, and that it would not be for another client.
+/// Marks the body as gzip, and as different for other clients.
 pub fn mark(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));

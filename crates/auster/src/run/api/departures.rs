@@ -1,8 +1,8 @@
-//! Applications that are gone: their taps, static entries, groups and meters go too, where they
-//! have asked for it.
+//! Departed applications: their taps, static entries, groups and meters are removed, if they asked
+//! for it.
 //!
-//! An application is there as long as a stream of its packets is read. One that hangs is cut like
-//! any reader that takes nothing, and is gone then.
+//! An application is present as long as a stream of its packets is read. An application that hangs
+//! is cut off like any reader that reads nothing, and has departed then.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,15 +16,16 @@ use super::Api;
 use super::problem::Problem;
 use crate::run::lock;
 
-/// The time to come back: a network fails for a moment, a program is started anew.
+/// The time to reconnect: a network fails for a moment, or a program is restarted.
 pub const BACK_WITHIN: Duration = Duration::from_secs(10);
 
-/// When the last stream of an owner ended that asked for it. One task waits for each.
+/// For each owner, the time at which its last stream that asked for removal ended. One task waits
+/// for each owner.
 #[derive(Clone, Default)]
 pub struct Departures(Arc<Mutex<BTreeMap<String, Instant>>>);
 
 impl Departures {
-    /// Notes that a stream has ended. Returns whether nobody waits for this owner yet.
+    /// Notes that a stream has ended. Returns whether no task waits for this owner yet.
     fn note(&self, owner: &str, now: Instant) -> bool {
         match lock(&self.0).entry(owner.to_owned()) {
             Entry::Vacant(entry) => {
@@ -38,7 +39,7 @@ impl Departures {
         }
     }
 
-    /// When an owner is gone, if it does not come back until then; `None` from that time on.
+    /// The time at which an owner departs unless it reconnects; `None` from that time on.
     fn due(&self, owner: &str, now: Instant) -> Option<Instant> {
         let mut all = lock(&self.0);
         let due = *all.get(owner)? + BACK_WITHIN;
@@ -51,7 +52,7 @@ impl Departures {
 }
 
 impl Api {
-    /// A stream of an owner's packets has ended, which asked that what the owner has goes with it.
+    /// Handles the end of a packet stream that asked for the removal of all that its owner has.
     pub fn depart(&self, owner: String) {
         if !self.reads.departures.note(&owner, Instant::now()) {
             return;
@@ -78,7 +79,7 @@ impl Api {
         });
     }
 
-    /// Returns how many static entries and taps there were.
+    /// Removes all that an owner has. Returns the numbers of its static entries and taps.
     async fn remove_owner(&self, owner: &str) -> Result<(usize, usize), Problem> {
         let taps = self.remove_taps(owner).await?;
         let flows = self.flow_names(owner).await?;

@@ -1,5 +1,5 @@
-//! The part of the OpenAPI document that is alike for every path: who may use it, and the answers
-//! to a request that cannot be carried out.
+//! The part of the OpenAPI document common to all paths: who may use a path, and the answers to a
+//! request that cannot be carried out.
 
 use serde_json::{Map, Value, json};
 
@@ -54,7 +54,7 @@ pub fn complete(document: &mut Value) {
     }});
 }
 
-/// A refusal is a problem detail, if it does not say otherwise.
+/// Describes a refusal as a problem detail, unless it states other content.
 fn show_problems(responses: &mut Map<String, Value>) {
     for (_, response) in responses
         .iter_mut()

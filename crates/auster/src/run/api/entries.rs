@@ -1,7 +1,7 @@
 //! Static entries: those of an owner, one by one or many at once.
 //!
-//! Lasting entries are documents of [`Intent`](crate::run::intent::Intent). Those with a timeout
-//! are the controller's alone: nothing of them is kept.
+//! Lasting entries are documents of [`Intent`](crate::run::intent::Intent). Entries with a timeout
+//! exist in the controller alone and are not stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,11 +26,11 @@ use crate::run::qos::held::{Op, Put};
 use crate::run::qos::tree::{Node, Reader, is_name};
 use crate::run::qos::{Item, Refused};
 
-/// Entries of one request that changes several.
+/// The most entries of one request that changes several.
 const PATCH_MAX: usize = 256;
 /// Entries of a page, unless the request says otherwise.
 const PAGE: usize = 100;
-/// Attempts of a change, between which others delete what it is to delete.
+/// Attempts at a change, while others delete the entries that it is to delete.
 const ATTEMPTS_MAX: usize = 5;
 
 pub fn router() -> OpenApiRouter<Api> {
@@ -96,7 +96,7 @@ impl Api {
             .await
     }
 
-    /// The names of an owner's entries, also of those that are only kept.
+    /// The names of an owner's entries, including those that are only kept.
     pub async fn flow_names(&self, owner: &str) -> Result<BTreeSet<FlowName>, Problem> {
         let its = owner.to_owned();
         let of_it = self
@@ -111,8 +111,8 @@ impl Api {
         Ok(names)
     }
 
-    /// Changes entries, all or none. To delete one that is not there changes nothing, also if
-    /// somebody else deletes it meanwhile.
+    /// Changes entries, all or none. Deleting an entry that does not exist changes nothing, even if
+    /// another client deletes it meanwhile.
     pub async fn change_flows(&self, wishes: Vec<Wish>, when: When) -> Result<Done, Problem> {
         for _ in 1..ATTEMPTS_MAX {
             match self.try_change_flows(wishes.clone(), when.clone()).await {
@@ -177,7 +177,7 @@ impl Api {
                 let problem = Problem::new(StatusCode::PRECONDITION_FAILED, detail);
                 return Err(problem.into());
             }
-            // What is kept is not undone: all of it must be possible before.
+            // Stored entries are not undone: check first that the whole change is possible.
             let whole: Vec<Op> = kept.iter().chain(&passing).cloned().collect();
             self.held.check(&whole).await?;
         }
@@ -197,7 +197,7 @@ impl Api {
         })
     }
 
-    /// Puts entries with a timeout, of which no document is kept, by a single question: packets
+    /// Puts entries with a timeout, for which no document is kept, by a single question: packets
     /// wait in the application meanwhile.
     async fn put_passing(&self, wishes: Vec<Wish>) -> Result<Done, Unchanged> {
         let puts = wishes.into_iter().filter_map(|(name, entry)| {
@@ -226,7 +226,7 @@ impl Api {
 
 /// Nothing was changed.
 enum Unchanged {
-    /// One that is to be deleted is gone.
+    /// An entry to be deleted does not exist.
     Unknown(Refused),
     Refused(Problem),
 }
@@ -423,7 +423,8 @@ async fn get_flow(
     Path((owner, name)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let name = named(&owner, &name)?;
-    // Before: with a tag that is too old a client's change is refused, and not done by mistake.
+    // Read first: with a tag that is too old, a client's change is refused, and not made by
+    // mistake.
     let revision = api.intent.revision(&Item::Flow(name.clone()));
     let view = api.flow(&name).await?.ok_or_else(|| unknown(&name))?;
     let tag = revision.map(|revision| [(header::ETAG, tag(revision))]);

@@ -1,5 +1,5 @@
-//! `/v1/events`: the events of `auster run`, each with its number, as they come and from any
-//! number on that is still kept.
+//! `/v1/events`: the events of `auster run`, each with its number, as they happen or from any
+//! number that is still kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use crate::run::event_kind;
 use crate::run::feed::{Batch, Feed};
 use crate::run::ring::{Missed, Numbered};
 
-/// A reader that is further behind is cut.
+/// A reader that is further behind is cut off.
 const BEHIND_MAX: u64 = 1 << 20;
-/// Events that are looked at between two looks at the reader.
+/// The most events examined between two checks of the reader.
 const AT_ONCE: usize = 512;
-/// Events that come within this time are written together.
+/// Events within this time are written together.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// Bytes of all kinds that a reader may ask for.
+/// The most bytes of the kinds for which a reader may ask.
 const KINDS_MAX: usize = 4096;
 
 pub fn router() -> OpenApiRouter<Api> {
@@ -37,13 +37,13 @@ pub fn router() -> OpenApiRouter<Api> {
 /// The events that a reader wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Wanted {
-    /// All without one.
+    /// All kinds if empty.
     kinds: Vec<String>,
     switch: Option<DatapathId>,
 }
 
 impl Wanted {
-    /// A reset concerns every reader.
+    /// Whether the reader wants an event. Every reader wants a reset.
     fn has(&self, event: &Numbered) -> bool {
         if &*event.kind == "reset" {
             return true;
@@ -69,9 +69,10 @@ struct Asked {
 struct Reader {
     wanted: Wanted,
     form: Form,
-    /// The number of the last event that it was given or did not want.
+    /// The number of the last event that this reader received or did not want.
     at: u64,
-    /// The bytes of all events up to there, or up to those that were there when it came.
+    /// The bytes of all events up to that number, or up to the last event when the reader
+    /// connected.
     end: u64,
     /// The number with which the stream ends.
     until: Option<u64>,
@@ -105,7 +106,7 @@ async fn events(State(api): State<Api>, request: Request) -> Result<Response, Pr
     let asked = asked(request.uri().query(), request.headers())?;
     let (writer, response) = api.open_stream(request.extensions(), asked.form)?;
     let feed = api.reads.feed.clone();
-    // Before the answer begins: whatever happens from then on is in it.
+    // Before the answer begins: it has every event from then on.
     let mut reader = Reader::new(&feed, asked);
     tokio::spawn(async move {
         if let Err(End::Slow) = reader.run(&feed, &writer).await {
@@ -211,7 +212,7 @@ impl Reader {
         }
     }
 
-    /// Moves it to the end of a batch, and returns its share of it.
+    /// Moves the reader to the end of a batch, and returns its share of the batch.
     fn take(&mut self, batch: &Batch) -> String {
         let mut chunk = String::new();
         match &batch.events {
@@ -229,8 +230,8 @@ impl Reader {
         chunk
     }
 
-    /// A reader of what is kept gets that behind the reset. One that follows has the network to
-    /// read anew, and gets what comes.
+    /// A reader of kept events gets them after the reset. A reader that follows must read the
+    /// network again, and gets the events from then on.
     fn reset(&mut self, missed: Missed, batch: &Batch, chunk: &mut String) {
         let next = match self.until {
             Some(_) => batch.before_first,

@@ -18,7 +18,8 @@ use super::query::Query;
 
 /// The greatest number of a switch's entries in an answer; a switch may have a million.
 const SHOWN_MAX: usize = 10_000;
-/// The entries of a switch that a text is looked for in: each has to be written out for it.
+/// The most entries of a switch in which a text is searched: each must be written out for the
+/// search.
 const SEARCHED_MAX: usize = 100_000;
 const TEXT_MAX: usize = 200;
 

@@ -1,5 +1,5 @@
-//! All documents that the API was asked for, at once: to keep a copy, and to put one back. And the
-//! tags of documents, by which a client changes only what it has seen.
+//! All documents set through the API, at once: to keep a copy, and to restore one. Also the tags of
+//! documents, by which a client changes only the version that it has read.
 
 use std::convert::Infallible;
 
@@ -20,23 +20,23 @@ use super::{Api, json_within};
 use crate::run::intent::{Tags, When, imported};
 use crate::run::qos::tree::{Node, Reader};
 
-/// Bytes of a document that is put back: twenty thousand documents have less.
+/// The most bytes of a restored document: twenty thousand documents have less.
 const IMPORT_BYTES_MAX: usize = 16 << 20;
-/// Tags that a condition may have; more are as none.
+/// The most tags of a condition; further tags are ignored.
 const TAGS_MAX: usize = 64;
-/// One at a time: each may be large.
+/// One import at a time: each may be large.
 static IMPORTS: Semaphore = Semaphore::const_new(1);
 
 pub fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(get_intent, put_intent))
 }
 
-/// The tag of a document, which its store has written in this revision.
+/// The tag of a document that its store wrote in this revision.
 pub fn tag(revision: u64) -> String {
     format!("\"{revision}\"")
 }
 
-/// The answer to a document that was put: what is shown of it, with its tag, and its place if it is
+/// The answer to a document that was put: the document as shown, its tag, and its location if it is
 /// new.
 pub fn was_put<T: Serialize>(
     revision: Option<u64>,
@@ -46,7 +46,7 @@ pub fn was_put<T: Serialize>(
 ) -> Response {
     let tag = revision.map(|revision| [(header::ETAG, tag(revision))]);
     let Some(shown) = shown.map(Json) else {
-        // It is kept and not in use yet, or has gone since.
+        // The document is kept and not in use yet, or has been deleted since.
         return (StatusCode::ACCEPTED, tag, ()).into_response();
     };
     let place = [(header::LOCATION, place)];
@@ -83,7 +83,7 @@ fn conditions(headers: &HeaderMap) -> When {
     }
 }
 
-/// The tags of a header, those of ours. A weak one is enough for `If-None-Match` alone.
+/// The tags of a header that are ours. A weak tag is enough for `If-None-Match` alone.
 fn tags(headers: &HeaderMap, name: &HeaderName, takes_weak: bool) -> Option<Tags> {
     let mut values = headers.get_all(name).iter().peekable();
     values.peek()?;
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(of(header::IF_MATCH, "*").is, Some(Tags::Any));
         assert_eq!(of(header::IF_NONE_MATCH, "*").is_not, Some(Tags::Any));
         assert_eq!(of(header::IF_MATCH, "\"5\", \"7\"").is, some(&[5, 7]));
-        // A weak tag never matches there, and one that is not ours is nobody's.
+        // A weak tag never matches there, and a tag that is not ours matches nothing.
         assert_eq!(of(header::IF_MATCH, "W/\"5\"").is, some(&[]));
         assert_eq!(of(header::IF_NONE_MATCH, "W/\"5\"").is_not, some(&[5]));
         for text in ["", "5", "\"05\"", "\"x\"", "\"-1\"", "\"5"] {

@@ -1,4 +1,5 @@
-//! The sockets on which clients of the API connect, and what a connection says about its client.
+//! The sockets on which clients of the API connect, and the facts that a connection shows about its
+//! client.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +18,7 @@ use super::problem::{PROBLEM_JSON, Problem};
 
 /// The time for a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// Bytes of a request without TLS that are read behind its answer.
+/// The most bytes of a request without TLS that are read after its answer.
 const PLAIN_BYTES_MAX: u64 = 64 << 10;
 /// The protocol that is spoken over TLS.
 pub const ALPN: &[&[u8]] = &[b"http/1.1"];
@@ -46,18 +47,18 @@ pub struct Peer {
     pub source: Source,
     /// The address, for logs.
     pub from: String,
-    /// The address at which it has reached us.
+    /// Our address to which the client connected.
     pub at: Option<IpAddr>,
-    /// The certificate that it has shown, in order and by a CA of ours, and its intermediates.
+    /// The client's certificate, valid and by a CA of ours, and its intermediates.
     pub chain: Vec<CertificateDer<'static>>,
-    /// The credentials of the API by which the certificate was in order.
+    /// The generation of the API's credentials that validated the certificate.
     pub generation: u64,
     /// The user who has connected to a Unix socket.
     pub uid: Option<u32>,
 }
 
 impl Listener {
-    /// A connection, and what is known of it at once.
+    /// Accepts a connection, and returns the facts known about it at once.
     pub async fn accept(&self) -> io::Result<(Accepted, Peer)> {
         match self {
             Listener::Tcp(listener) => {
@@ -80,8 +81,8 @@ impl Listener {
 }
 
 impl Accepted {
-    /// The byte stream of HTTP, behind the handshake of TLS; what that has shown is noted in
-    /// `peer`.
+    /// The byte stream of HTTP, after the TLS handshake. Facts that the handshake shows are noted
+    /// in `peer`.
     pub async fn shake(self, peer: &mut Peer) -> io::Result<Box<dyn Duplex>> {
         let (stream, security) = match self {
             Accepted::Tcp(stream) => return Ok(Box::new(stream)),
@@ -127,7 +128,7 @@ async fn refuse_plain(mut stream: TcpStream) -> io::Error {
     let answered = async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
-        // What is not read would reset the connection before the client has the answer.
+        // Unread bytes would reset the connection before the client has the answer.
         let mut rest = (&mut stream).take(PLAIN_BYTES_MAX);
         tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
     };

@@ -1,8 +1,8 @@
 //! `/v1/live`: loads of links, rates of ports, tables and channels as they change, for pages.
 //!
-//! One task makes the rows for all readers, and compares them with the rows before. Each reader is
-//! given what has changed since it was last given something, however long that is ago, so that a
-//! slow one is never behind by more than one message.
+//! One task makes the rows for all readers, and compares them with the rows before. Each reader
+//! gets the changes since its last message, however long ago that was, so that a slow reader is
+//! never behind by more than one message.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,10 +27,10 @@ use super::rates::{Rated, Watcher};
 use super::stream::{CHUNK_MAX, End, Form, HEARTBEAT, Writer};
 use super::topology::{Snapshot, speed};
 
-/// Between two messages of changes, at least.
+/// The least time between two messages of changes.
 const PERIOD: Duration = Duration::from_millis(500);
-/// In a large network one is made for each so many times the time that it takes: pages have a
-/// twentieth of the controller's thread.
+/// In a large network, rows are made only once in this many times the time that they take: pages
+/// have a twentieth of the controller's thread.
 const SHARE: u32 = 20;
 /// The bytes of a message beside its rows.
 const ENVELOPE_MAX: usize = 256;
@@ -77,9 +77,9 @@ type Rows = BTreeMap<Name, Box<str>>;
 
 struct Published {
     seq: u64,
-    /// The views that it has.
+    /// The views of this publication.
     views: Vec<View>,
-    /// The names of the rows, in order. As long as they stay, so does the list.
+    /// The names of the rows, in order. The list stays the same as long as the names do.
     names: Arc<[Name]>,
     rows: Vec<Row>,
 }
@@ -145,7 +145,7 @@ impl Default for Hub {
     }
 }
 
-/// The views that a reader wants, for as long as it is there.
+/// The views that a reader wants, for as long as it is connected.
 struct Wanted {
     hub: Arc<Hub>,
     views: Vec<View>,
@@ -201,7 +201,7 @@ impl Api {
                 if views.is_empty() {
                     break;
                 }
-                // If the controller is too busy, the next time.
+                // If the controller is too busy, try the next time.
                 let mut pause = PERIOD;
                 if let Ok(snapshot) = api.snapshot().await {
                     pause = pause_after(snapshot.took);
@@ -215,7 +215,7 @@ impl Api {
             }
             hub.published.send_replace(None);
             hub.is_running.store(false, Ordering::Release);
-            // Somebody may have come meanwhile, and seen it running.
+            // A reader may have connected meanwhile, and seen the task running.
             if !hub.wanted().is_empty() {
                 api.publish_rows();
             }
@@ -223,7 +223,7 @@ impl Api {
     }
 }
 
-/// The time until the controller is asked again, if its answer has taken so long.
+/// The time until the controller is asked again, after an answer that took this long.
 fn pause_after(took: Duration) -> Duration {
     PERIOD.max(took.saturating_mul(SHARE))
 }
@@ -365,7 +365,7 @@ async fn follow(wanted: &Wanted, writer: &Writer) -> Result<(), End> {
     let mut heartbeat = Instant::now() + HEARTBEAT;
     loop {
         let now = published.borrow_and_update().clone();
-        // Rows that were made before this reader came may lack a view.
+        // Rows made before this reader connected may lack a view.
         let is_whole = |p: &Arc<Published>| wanted.views.iter().all(|v| p.views.contains(v));
         if let Some(now) = now.filter(is_whole) {
             // All parts of the snapshot, and then one message at a time.
@@ -390,17 +390,17 @@ async fn follow(wanted: &Wanted, writer: &Writer) -> Result<(), End> {
     }
 }
 
-/// The rows that a reader was given.
+/// The rows sent to a reader.
 #[derive(Default)]
 struct Given {
     names: Arc<[Name]>,
-    /// The publication of each row that was given; 0 if none was.
+    /// The publication of each row as last sent; 0 if it was never sent.
     given: Vec<u64>,
-    /// Rows that there are no more, and the reader has still.
+    /// Rows that no longer exist, but that the reader still has.
     gone: BTreeSet<Name>,
-    /// Whether it was given everything once.
+    /// Whether the reader has received everything once.
     has_all: bool,
-    /// The row behind the last one of the last message.
+    /// The row after the last one of the last message.
     at: usize,
 }
 
@@ -418,7 +418,7 @@ impl Given {
             self.gone.pop_first();
         }
         let mut is_last = self.gone.is_empty();
-        // Where the last message ended the next one begins: no row waits forever.
+        // The next message begins where the last message ended: no row waits forever.
         let behind = self.at..now.rows.len();
         for index in behind.chain(0..self.at) {
             let (name, row) = (&now.names[index], &now.rows[index]);
@@ -437,7 +437,7 @@ impl Given {
         is_said.then(|| message.finish(now.seq, is_snapshot, is_last))
     }
 
-    /// Goes on with other names; both lists are in order.
+    /// Continues with other names; both lists are in order.
     fn rename(&mut self, names: &Arc<[Name]>) {
         let mut given = vec![0; names.len()];
         let (mut old, mut new) = (0, 0);
@@ -466,7 +466,7 @@ struct Message {
 }
 
 impl Message {
-    /// Whether there was room for one more.
+    /// Adds a row. Returns whether there was room for it.
     fn add(&mut self, (view, name): &Name, row: &str) -> bool {
         let bytes = name.len() + row.len() + 4;
         let has_room = self.bytes + bytes <= CHUNK_MAX - ENVELOPE_MAX;
@@ -536,15 +536,15 @@ mod tests {
             "tables": {"3": null, "2": 5}});
         assert_eq!(change, expected);
         assert_eq!(given.next(&second, &views), None);
-        // One that went and came back is given, changed or not.
+        // A row that was removed and added again is sent, changed or not.
         let third = published(Some((3, &second)), (1..4).map(|n| row(n, 0)));
         let change = read(&given.next(&third, &views).unwrap());
         assert_eq!(change["tables"], json!({"2": 0, "3": 0}));
         assert_eq!(given.next(&third, &views), None);
     }
 
-    /// However publications follow each other, a reader has what there is, also if it was not there
-    /// for some of them.
+    /// Whatever the sequence of publications, a reader has all current rows, even if it missed some
+    /// publications.
     #[test]
     fn a_reader_has_what_there_is() {
         let mut random = clock::SplitMix64::new(9);

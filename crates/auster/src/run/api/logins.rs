@@ -8,23 +8,23 @@ use clock::{Budget, Instant};
 
 use super::listener::Source;
 
-/// Wrong tokens of one source that are answered and logged, and requests without a user that have a
-/// line in the audit: each second, and at once.
+/// The rate per second, and the burst, of wrong tokens from one source that are answered and
+/// logged. Audit lines for requests without a user have the same limits.
 const WRONG_RATE: u32 = 1;
 const WRONG_BURST: u32 = 10;
-/// Beyond these the source that was wrong longest ago is forgotten.
+/// The most sources; beyond these, the source that was wrong longest ago is forgotten.
 const SOURCES_MAX: usize = 1024;
 
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It does not say who sends it.
+    /// The request does not identify its sender.
     Nobody,
-    /// Its token is nobody's.
+    /// The token belongs to no user.
     Wrong,
-    /// The same, from a source that sends many.
+    /// A wrong token, from a source that sends many.
     Limited,
-    /// Whoever sends it may not do that.
+    /// The sender's role does not permit the request.
     Role,
 }
 
@@ -65,14 +65,14 @@ impl Logins {
         })
     }
 
-    /// Notes a wrong token. Whether its source has had enough of them. A good token passes in any
-    /// case: nobody can lock out those who share an address with him.
+    /// Notes a wrong token. Returns whether its source is over the limit. A good token always
+    /// passes: nobody can lock out others who share the same address.
     pub fn is_limited(&self, now: Instant, source: Source) -> bool {
         is_beyond(&self.by_source, now, source)
     }
 
-    /// Notes a line of the audit for a request without a user. Whether its source has had enough
-    /// of them.
+    /// Notes an audit line for a request without a user. Returns whether its source is over the
+    /// limit.
     pub fn has_filled_audit(&self, now: Instant, source: Source) -> bool {
         is_beyond(&self.audited, now, source)
     }

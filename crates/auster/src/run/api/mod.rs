@@ -1,9 +1,9 @@
-//! The REST API of `auster run --api`, and beside it the dashboard (`page`) and the paths of Ryu's
+//! The REST API of `auster run --api`, with the dashboard (`page`) and the paths of Ryu's
 //! applications (`ryu`).
 //!
 //! Handlers are sequential: they ask the controller's thread, which answers between two messages of
-//! switches. What they change goes through [`Intent`], whole or not at all. The document
-//! `/openapi.json` is made from the code, and a committed copy shows each change of it.
+//! switches. Their changes go through [`Intent`], whole or not at all. The document `/openapi.json`
+//! is made from the code, and a committed copy shows each change of the document.
 
 pub mod access;
 mod ask;
@@ -90,7 +90,7 @@ pub struct Api {
     pub held: Arc<Held>,
     pub views: watch::Receiver<Views>,
     pub metrics: Metrics,
-    /// Where all changes go.
+    /// The destination of all changes.
     pub intent: Arc<Intent>,
     /// The state that readers share.
     pub reads: Arc<Reads>,
@@ -122,7 +122,8 @@ pub struct Api {
 struct Document;
 
 impl Api {
-    /// Serves nobody yet: see [`Served::bind`]. Requests are answered on `runtime`.
+    /// Prepares the API, which serves nobody yet: see [`Served::bind`]. Requests are answered on
+    /// `runtime`.
     pub fn with_users(self, access: &Arc<Access>, runtime: Handle) -> Served {
         Served::new(self.router(), access.clone(), runtime)
     }
@@ -147,7 +148,7 @@ impl Api {
     }
 }
 
-/// Routes and those who may use them, at addresses that may change.
+/// Routes and their users, at addresses that may change.
 pub struct Served {
     router: Router,
     names: Names,
@@ -182,12 +183,12 @@ impl Served {
         }
     }
 
-    /// Sets the further names by which clients may call it.
+    /// Sets the further names by which clients may call the API.
     pub fn set_names(&self, names: &[String]) {
         *self.names.write().unwrap_or_else(PoisonError::into_inner) = names.to_vec();
     }
 
-    /// Binds those of the addresses that are not served yet.
+    /// Binds the addresses that are not served yet.
     pub async fn bind(&self, wanted: &[ApiAddress]) -> Result<Vec<Bound>, Vec<Failure>> {
         let (mut bound, mut failures) = (Vec::new(), Vec::new());
         for at in wanted {
@@ -209,7 +210,7 @@ impl Served {
         }
     }
 
-    /// Serves each in a task of its own; the addresses with the ports that were given out.
+    /// Serves each address in its own task. Returns the addresses with the ports assigned to them.
     pub fn serve(&mut self, bound: Vec<Bound>) -> Vec<ApiAddress> {
         let _there = self.runtime.enter();
         let serve = |bound: Bound| {
@@ -237,7 +238,7 @@ impl Served {
         }
     }
 
-    /// Ends all of it, and whatever is under way.
+    /// Closes all addresses, and ends all requests under way.
     pub fn stop(self) {
         for open in self.open {
             open.task.abort();
@@ -331,7 +332,7 @@ async fn no_method(request: Request) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
-/// A body that is JSON, and where each part of it is.
+/// A JSON body, with the place of each part.
 pub struct Body(pub Node);
 
 impl<S: Send + Sync> FromRequest<S> for Body {
@@ -347,8 +348,8 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     }
 }
 
-/// The body as JSON, `None` without one. The content type is not checked: curl sends that of a
-/// form.
+/// The body as JSON, `None` without one. The content type is not checked: curl sends the content
+/// type of a form.
 async fn json(request: Request) -> Result<Option<Value>, Problem> {
     json_within(request, server::BODY_BYTES_MAX).await
 }

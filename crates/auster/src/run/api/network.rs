@@ -1,4 +1,4 @@
-//! Switches, and what they count.
+//! Switches, and their counters.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -235,7 +235,7 @@ statistics!(
     RequestBody::Meter(MeterId::ALL), meters
 );
 
-/// All ones: the switch does not count it (OpenFlow 1.3.5, 7.3.5.6).
+/// A count, unless it is all ones: then the switch does not count it (OpenFlow 1.3.5, 7.3.5.6).
 fn counted(count: u64) -> Option<u64> {
     Some(count).filter(|count| *count != u64::MAX)
 }

@@ -1,8 +1,8 @@
-//! The pace of applications: what is over it waits for its turn, and is refused where that is too
-//! long.
+//! The pace of applications: a request over it waits for its turn, and is refused if the wait would
+//! be too long.
 //!
-//! The delay slows a program that sends as fast as it gets answers, and a request that has to wait
-//! is not read again and again, as one that is refused is.
+//! The delay slows a program that sends as fast as it gets answers. A delayed request is read only
+//! once; a refused request is sent and read again and again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -20,13 +20,13 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 struct Turns {
     rate_per_s: u32,
-    /// The count that goes at once after a rest.
+    /// The count that passes at once after a rest.
     burst: u32,
     /// The time at which all that was granted is paid for.
     paid_at: Instant,
 }
 
-/// It would have to wait for longer than [`WAIT_MAX`].
+/// A request would have to wait for longer than [`WAIT_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TooMany;
 
@@ -39,8 +39,8 @@ impl Turns {
         }
     }
 
-    /// Returns the time until the turn of `count`. Whoever asks for more than may go at once waits
-    /// for all of that, and the next one for the rest.
+    /// Returns the time until the turn of `count`. A request above the burst waits for a whole
+    /// burst, and the next request waits for the rest.
     fn take(&mut self, now: Instant, count: usize) -> Result<Duration, TooMany> {
         let cost = |count: u64| {
             let nanos = count.saturating_mul(1_000_000_000) / u64::from(self.rate_per_s);
@@ -51,7 +51,7 @@ impl Turns {
         let begins_at = self.paid_at.max(now);
         let wanted_at = begins_at + cost(count.min(burst));
         let wait = wanted_at.since(now + cost(burst));
-        // One that is paid for after that would keep all others waiting.
+        // A request that is paid for after that would keep all others waiting.
         let is_huge = cost(count.saturating_sub(burst)) > WAIT_MAX;
         if wait > WAIT_MAX || is_huge {
             return Err(TooMany);
@@ -64,7 +64,7 @@ impl Turns {
 /// Requests at one pace, of all applications together.
 #[derive(Debug)]
 pub struct Pace {
-    /// In the words of the answer to what is refused.
+    /// The name of the requests in refusals.
     what: &'static str,
     turns: Mutex<Turns>,
     rate_per_s: u32,
@@ -112,7 +112,7 @@ impl Pace {
     }
 }
 
-/// The paces of what applications do.
+/// The paces of applications' requests.
 #[derive(Debug)]
 pub struct Paces {
     /// Packets out of ports.
@@ -165,8 +165,8 @@ mod tests {
 
     use super::*;
 
-    /// In no span of time more goes than the rate allows and what may go at once, nobody waits for
-    /// longer than the bound, and nobody overtakes.
+    /// In no span of time does more pass than the rate and the burst allow. No request waits longer
+    /// than the bound, and none overtakes another.
     #[test]
     fn no_span_of_time_has_more_than_the_rate_and_a_burst() {
         for seed in 0..200 {
@@ -223,7 +223,7 @@ mod tests {
         let mut turns = Turns::new(100, 50);
         let now = Instant::START;
         assert_eq!(turns.take(now, 151), Err(TooMany));
-        // More than may go at once goes, and the next ones wait for it.
+        // A request above the burst passes, and the next ones wait for it.
         assert_eq!(turns.take(now, 150), Ok(Duration::ZERO));
         assert_eq!(turns.take(now, 1), Err(TooMany));
         let later = now + Duration::from_millis(500);

@@ -23,10 +23,10 @@ use super::{Api, Body};
 use crate::run::qos::tree::{Node, Reader};
 use crate::run::topology::edge_port;
 
-/// Packets of one request, and places of one packet.
+/// The most packets of one request, and the most places of one packet.
 const PACKETS_MAX: usize = 256;
 const PLACES_MAX: usize = 64;
-/// Bytes for all switches together.
+/// The most bytes for all switches together.
 const BYTES_MAX: usize = 8 << 20;
 const PACKET_BYTES_MIN: usize = 14;
 const PACKET_BYTES_MAX: usize = 32 << 10;
@@ -60,12 +60,12 @@ pub struct SentPackets {
     pub sent: usize,
 }
 
-/// Packets for switches, and the fields that they come from.
+/// Packets for switches, and the fields that state them.
 #[derive(Default)]
 struct Asked {
     count: usize,
     packets: Vec<Injected>,
-    /// The pointers of the ports of each, and of its switch.
+    /// The pointers to each packet's ports, and to its switch.
     pointers: Vec<(BTreeMap<PortNo, String>, String)>,
 }
 
@@ -119,7 +119,7 @@ impl Asked {
         }
     }
 
-    /// One packet for each switch.
+    /// Adds one packet for each switch.
     fn read_places(&mut self, reader: &mut Reader, node: &Node, data: &Bytes) {
         let mut by_switch: BTreeMap<DatapathId, BTreeMap<PortNo, String>> = BTreeMap::new();
         let places = reader.items(node, "at");
@@ -245,7 +245,7 @@ fn actions_of(text: &str) -> Result<Vec<Action>, String> {
     Ok(actions)
 }
 
-/// The ports that a packet leaves by: one, where its actions name none.
+/// The number of ports by which a packet leaves: one if its actions name none.
 fn leaving_of(packet: &Injected) -> usize {
     let outputs = packet.actions.iter();
     let outputs = outputs.filter(|action| matches!(action, Action::Output { .. }));

@@ -1,7 +1,8 @@
 //! The dashboard: one page whose files are in the program, so that it needs nothing else.
 //!
 //! Each view has a path of its own, and all of them answer with the same document; the script in it
-//! reads the path. The files are kept compressed, as nearly every browser asks for them.
+//! reads the path. The files are kept compressed, as nearly every browser asks for compressed
+//! files.
 
 use axum::Router;
 use axum::body::Bytes;

@@ -1,4 +1,4 @@
-//! Stated groups and meters, which static entries of the same owner lead to. They are documents of
+//! Stated groups and meters, to which static entries of the same owner refer. They are documents of
 //! [`Intent`](crate::run::intent::Intent).
 
 use std::collections::BTreeSet;
@@ -82,7 +82,7 @@ impl Api {
         Ok(self.intent.change(Change::new(ops, when)).await?)
     }
 
-    /// Deletes these; those that somebody else has deleted meanwhile are gone, too.
+    /// Deletes these groups and meters, and skips any that another client has deleted already.
     pub async fn delete_parts(&self, names: BTreeSet<PartName>) -> Result<(), Problem> {
         for name in names {
             let item = Item::Part(name);
@@ -96,7 +96,8 @@ impl Api {
     }
 
     async fn get_part(&self, name: PartName) -> Result<Response, Problem> {
-        // Before: with a tag that is too old a client's change is refused, and not done by mistake.
+        // Read first: with a tag that is too old, a client's change is refused, and not made by
+        // mistake.
         let revision = self.intent.revision(&Item::Part(name.clone()));
         let view = self.part(&name).await?;
         let view = view.ok_or_else(|| Problem::from(Refused::Unknown(Item::Part(name))))?;

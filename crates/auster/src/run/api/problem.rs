@@ -51,7 +51,7 @@ impl Problem {
         }
     }
 
-    /// The fields of a body, or of what it is put together with.
+    /// The problem of wrong fields in a body, or in the data with which it is combined.
     pub fn of_fields(wrong: &[Wrong]) -> Problem {
         let error = |wrong: &Wrong| FieldError {
             pointer: wrong.place.pointer.clone(),

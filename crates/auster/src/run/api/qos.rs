@@ -1,4 +1,4 @@
-//! Queues, services, policies and circuits: each kind by the same five requests.
+//! Queues, services, policies and circuits: each kind has the same five requests.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -65,13 +65,14 @@ fn ports(qos: &Qos) -> Vec<PortDocument> {
     ports.map(|(at, port)| show::port(*at, port)).collect()
 }
 
-/// One that is named, in either layer. What the API has made comes with its tag.
+/// Returns one item by name, from either layer. An item made through the API has its tag.
 async fn one<T: Serialize>(
     api: &Api,
     item: Item,
     find: impl Fn(&Qos) -> Option<T>,
 ) -> Result<Response, Problem> {
-    // Before: with a tag that is too old a client's change is refused, and not done by mistake.
+    // Read first: with a tag that is too old, a client's change is refused, and not made by
+    // mistake.
     let revision = api.intent.revision(&item);
     let layers = api.held.layers().await;
     if let Some(found) = find(&layers.file) {

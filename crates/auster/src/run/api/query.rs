@@ -1,5 +1,5 @@
-//! The part of an address behind the question mark: read field by field, with everything that is
-//! wrong in one answer.
+//! The query of an address, after the question mark: read field by field, with all mistakes in one
+//! answer.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ impl Query {
         }
     }
 
-    /// The value of a field, if it is there and right. The last one holds.
+    /// The value of a field, if it is present and valid. The last value counts.
     pub fn read<T, E: fmt::Display>(
         &mut self,
         name: &str,
@@ -42,7 +42,7 @@ impl Query {
         }
     }
 
-    /// Everything that is wrong, fields of other names too.
+    /// Returns all mistakes, including fields with other names.
     pub fn only(mut self, known: &[&str]) -> Result<(), Problem> {
         for (name, _) in &self.pairs {
             if !known.contains(&name.as_str()) {
@@ -61,7 +61,7 @@ impl Query {
     }
 }
 
-/// A field of a question is no place in a body.
+/// An error without a pointer: a query field has no place in a body.
 fn error(detail: String) -> FieldError {
     FieldError {
         pointer: String::new(),
@@ -69,7 +69,7 @@ fn error(detail: String) -> FieldError {
     }
 }
 
-/// `true`, `1` or nothing at all behind the name.
+/// Reads a flag, set by `true`, `1` or nothing at all after the name.
 pub fn flag(text: &str) -> Result<bool, String> {
     match text {
         "" | "1" | "true" => Ok(true),
@@ -78,7 +78,7 @@ pub fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Without `%XX` and `+`.
+/// Decodes `%XX` and `+`.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! Rates of ports, from counters that are read only while somebody watches.
+//! Rates of ports, from counters that are read only while a client watches.
 //!
 //! | what | bound |
 //! | --- | --- |
@@ -23,11 +23,11 @@ use crate::run::counters;
 
 const PERIOD: Duration = Duration::from_secs(2);
 const PORTS_MAX: usize = 262_144;
-/// How long after a question for the topology counters are read.
+/// The time for which counters are read after a question for the topology.
 const WANTED_FOR: Duration = Duration::from_secs(10);
-/// Rates of a port that was not read for so long, or for three rounds, are not known.
+/// Rates of a port are unknown if it was not read for this long, or for three rounds.
 const KNOWN_FOR: Duration = Duration::from_secs(10);
-/// Two readings that are closer give no rate.
+/// Two readings closer than this give no rate.
 const APART_MIN: f64 = 0.1;
 
 /// The traffic of a port.
@@ -45,7 +45,7 @@ pub struct PortRates {
     pub drops_ps: f64,
 }
 
-/// Counters of a port at one time. `None`: the switch does not count that.
+/// Counters of a port at one time; `None` if the switch does not count that.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Reading {
     at: Instant,
@@ -91,7 +91,7 @@ struct State {
     round: Duration,
 }
 
-/// Counters are read for as long as it is held.
+/// A watcher: counters are read for as long as it is held.
 pub struct Watcher(Arc<Rates>);
 
 impl Drop for Watcher {
@@ -131,7 +131,7 @@ impl Reading {
 
     /// The rates since an earlier reading; `None` if they cannot be known.
     fn since(&self, before: &Reading) -> Option<PortRates> {
-        // The switch's clock says when it counted; ours, when the answer came.
+        // The switch's clock shows when it counted; ours shows when the answer arrived.
         let by_switch = self.age_s - before.age_s;
         let by_us = self.at.since(before.at).as_secs_f64();
         let seconds = match before.age_s > 0.0 && by_switch > 0.0 {
@@ -205,14 +205,14 @@ impl Api {
         self.reads.rates.state().rated(self.clock.now())
     }
 
-    /// Has counters read for a while.
+    /// Makes sure that counters are read for a while.
     pub fn want_rates(&self) {
         let until = self.clock.now() + WANTED_FOR;
         self.reads.rates.state().wanted_until = Some(until);
         self.read_counters();
     }
 
-    /// Has counters read for as long as the answer is held.
+    /// Makes sure that counters are read for as long as the returned watcher is held.
     pub fn watch_rates(&self) -> Watcher {
         let rates = self.reads.rates.clone();
         rates.watchers.fetch_add(1, Ordering::Relaxed);
@@ -220,7 +220,7 @@ impl Api {
         Watcher(rates)
     }
 
-    /// Starts the task that reads them, unless there is one.
+    /// Starts the task that reads the counters, unless it runs already.
     fn read_counters(&self) {
         if self.reads.rates.is_running.swap(true, Ordering::AcqRel) {
             return;
@@ -243,7 +243,7 @@ impl Api {
             (state.samples, state.read_at) = (BTreeMap::new(), None);
             rates.is_running.store(false, Ordering::Release);
             drop(state);
-            // Somebody may have come meanwhile, and seen it running.
+            // A watcher may have been added meanwhile, and seen the task running.
             if rates.is_wanted(api.clock.now()) {
                 api.read_counters();
             }

@@ -18,7 +18,8 @@ use crate::run::tapped::Rings;
 
 pub struct Reads {
     pub feed: Feed,
-    /// The last answer. Whoever asks holds the lock, so that there is one question at a time.
+    /// The last answer. A request holds the lock while it asks, so that there is one question at a
+    /// time.
     pub snapshot: Mutex<Option<Arc<Snapshot>>>,
     pub rates: Arc<Rates>,
     pub streams: Arc<Semaphore>,

@@ -1,7 +1,7 @@
 //! The relays beside this controller, as their status sockets show them: `GET /v1/relays`.
 //!
-//! A relay is another process, and what its other end reports comes from elsewhere: an answer is
-//! bounded in time and bytes, and what cannot be read is named in its place.
+//! A relay is another process, and the reports of its other end come from elsewhere: an answer is
+//! bounded in time and bytes, and a relay that cannot be read is named in its place.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,13 +27,13 @@ use crate::run::lock;
 pub const RELAYS_MAX: usize = 8;
 /// The time that a relay has to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// The bytes of an answer that are read.
+/// The most bytes of an answer that are read.
 const BYTES_MAX: u64 = 4 << 20;
 /// The sessions of a relay that are shown, and the channels and lanes of one.
 const SESSIONS_MAX: usize = 1000;
 const CHANNELS_MAX: usize = 32;
 const LANES_MAX: usize = 64;
-/// The time for which an answer serves others who ask.
+/// The time for which an answer serves other requests too.
 const KEPT: Duration = Duration::from_millis(900);
 
 pub fn router() -> OpenApiRouter<Api> {
@@ -44,7 +44,7 @@ pub fn router() -> OpenApiRouter<Api> {
 #[derive(Default)]
 pub struct Relays {
     sockets: std::sync::Mutex<Vec<PathBuf>>,
-    /// Whoever asks holds the lock, so that each relay has one question at a time.
+    /// A request holds the lock while it asks, so that each relay has one question at a time.
     last: Mutex<Option<(Instant, Arc<RelaysDocument>)>>,
 }
 
@@ -65,7 +65,7 @@ pub struct RelayDocument {
     pub sessions: Vec<RelaySession>,
 }
 
-/// The answer of a relay. Fields that another version adds are passed over.
+/// The answer of a relay. Fields that another version adds are ignored.
 #[derive(Deserialize)]
 struct Status {
     relays: Vec<RelaySession>,
@@ -195,7 +195,7 @@ impl Relays {
         }
     }
 
-    /// Reads these from the next question on.
+    /// Sets the sockets that are read from the next question on.
     pub fn set_sockets(&self, sockets: Vec<PathBuf>) {
         *lock(&self.sockets) = sockets;
     }
@@ -231,7 +231,7 @@ async fn read(socket: &Path) -> RelayDocument {
     let answer = timeout(ANSWER_MAX, answer(socket)).await;
     let answer = answer.unwrap_or_else(|_| Err(format!("no answer in {ANSWER_MAX:?}")));
     let parsed = match answer {
-        // A long answer takes a while, in which other requests should not wait.
+        // A long answer takes a while to parse, and other requests should not wait for it.
         Ok(text) => spawn_blocking(move || parsed(&text)).await,
         Err(why) => Ok(Err(why)),
     };
@@ -316,8 +316,8 @@ mod tests {
         assert_eq!(session.channels[31].lanes_in.len(), LANES_MAX);
     }
 
-    /// One relay answers, one sends something else, one is not there, one says nothing, and one
-    /// does not end.
+    /// One relay answers, one sends something else, one is absent, one sends nothing, and one does
+    /// not end.
     #[tokio::test]
     async fn a_relay_that_cannot_be_read_is_named_and_keeps_the_others_not_away() {
         let dir = tempfile::tempdir().unwrap();
@@ -351,7 +351,7 @@ mod tests {
             problems[4].contains("4194304 bytes or more"),
             "{problems:?}"
         );
-        // Whoever asks meanwhile gets the same answer.
+        // A request made meanwhile gets the same answer.
         assert!(Arc::ptr_eq(&document, &also));
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 for a few clients: everything that one of them can make grow has a bound.
+//! HTTP/1.1 for a few clients: everything that a client can make grow has a bound.
 //!
 //! | what | bound | at the bound |
 //! | --- | --- | --- |
@@ -41,9 +41,10 @@ use super::listener::{Listener, Peer, Source};
 use super::problem::Problem;
 
 const CONNECTIONS_MAX: usize = 64;
-/// How long connections may go on after their listener has closed.
+/// The time for which connections may continue after their listener has closed.
 const CLOSE_MAX: Duration = Duration::from_secs(3);
-/// This machine's own are not counted: a proxy may stand there with all its clients behind it.
+/// Connections from this machine are not counted: it may run a proxy with all its clients behind
+/// it.
 const CONNECTIONS_PER_SOURCE_MAX: usize = 8;
 const CONNECTION_MAX: Duration = Duration::from_secs(300);
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -129,7 +130,7 @@ pub fn serve(listener: Listener, router: Router, closing: Arc<Notify>) -> JoinHa
 /// Further names by which clients may call the API.
 pub type Names = Arc<RwLock<Vec<String>>>;
 
-/// The connections there are.
+/// The open connections.
 #[derive(Default)]
 struct Places {
     taken: Mutex<Taken>,
@@ -154,7 +155,8 @@ struct Client {
 }
 
 impl Client {
-    /// When it may be closed for another; `None` while a request is answered.
+    /// The time from which the connection may be closed for another; `None` while a request is
+    /// answered.
     fn gives_way_at(&self) -> Option<Instant> {
         let least = if self.has_asked { IDLE_MIN } else { SILENT_MIN };
         Some(self.idle_since? + least)
@@ -165,9 +167,9 @@ impl Client {
 #[derive(Debug, PartialEq, Eq)]
 enum Admission {
     Taken(u64),
-    /// Its source has as many as it may, and all are busy.
+    /// The source has reached its bound, and all of its connections are busy.
     Refused,
-    /// None may give way, or none before then.
+    /// No connection may be closed for it, or none before this time.
     Full(Option<Instant>),
 }
 
@@ -200,7 +202,7 @@ impl Taken {
         Admission::Taken(number)
     }
 
-    /// Closes the one among these that is idle for longest. Whether there was one.
+    /// Closes the longest idle connection among these. Returns whether there was one.
     fn close_idle(&mut self, now: Instant, among: impl Fn(&Client) -> bool) -> bool {
         let idle = self.by_number.iter().filter(|(_, client)| among(client));
         let may_go = |client: &Client| client.gives_way_at().is_some_and(|at| at <= now);
@@ -218,7 +220,7 @@ impl Taken {
 }
 
 impl Places {
-    /// The number of a new connection, when there is room for it; `None` if it is to be closed.
+    /// Waits for room for a new connection, and returns its number; `None` if it is to be closed.
     async fn admit(&self, source: Source) -> Option<u64> {
         loop {
             let freed = self.freed.notified();
@@ -257,7 +259,7 @@ impl Places {
     }
 }
 
-/// Held by a connection for as long as it is there.
+/// Held by a connection for as long as it is open.
 struct Place {
     places: Arc<Places>,
     number: u64,
@@ -270,7 +272,7 @@ impl Drop for Place {
     }
 }
 
-/// A connection, for a request that came over it.
+/// The connection over which a request was received.
 #[derive(Clone)]
 pub struct Connected(Arc<Connection>);
 
@@ -281,7 +283,7 @@ struct Connection {
     closing: Notify,
 }
 
-/// Held by a stream: its connection is busy, and stays however long it has been there.
+/// Held by a stream: its connection is busy, and stays open whatever its age.
 pub struct Held {
     of: Connected,
     _busy: Busy,
@@ -311,12 +313,13 @@ impl Connected {
         }
     }
 
-    /// Ends the connection, whatever it has to write.
+    /// Ends the connection, even with data left to write.
     pub fn close(&self) {
         self.0.closing.notify_one();
     }
 
-    /// Waits for the end of its time, which no stream has, or until it is closed.
+    /// Waits for the end of the connection's time, which never comes during a stream, or until it
+    /// is closed.
     async fn over(&self, time: Duration) {
         while timeout(time, self.0.closing.notified()).await.is_err() {
             if self.0.streams.load(Ordering::Relaxed) == 0 {
@@ -371,7 +374,7 @@ async fn in_time(request: Request, next: Next) -> Response {
     match timeout(REQUEST_MAX, next.run(request)).await {
         Ok(response) => response,
         Err(_) if is_safe => Problem::busy().into_response(),
-        // A change goes on without its client.
+        // A change continues without its client.
         Err(_) => {
             let detail = "it takes its time, and is still under way; GET what has become of it";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()
@@ -379,16 +382,16 @@ async fn in_time(request: Request, next: Next) -> Response {
     }
 }
 
-/// A browser sends what any page asks it to. A page of another origin changes nothing here. A name
-/// that somebody has pointed at us (DNS rebinding) makes us that page's own origin, so only names
-/// that we are known by are believed.
+/// Refuses requests from foreign pages and for unknown names: a browser sends what any page asks
+/// for. A page of another origin changes nothing here. A foreign name pointed at us (DNS rebinding)
+/// makes us that page's own origin, so only names by which we are known are accepted.
 fn foreign(request: &Request, at: Option<IpAddr>, names: &[String]) -> Option<Problem> {
-    // Of several, all must be right: whoever stands between us may have read another one.
+    // All of several values must be right: a proxy between us may have read another one.
     let texts = |name| {
         let values = request.headers().get_all(name).iter();
         values.map(|value| value.to_str().unwrap_or("?"))
     };
-    // A target that names a host goes before the header (RFC 9112).
+    // A target that names a host takes precedence over the header (RFC 9112).
     let of_target = request.uri().authority().map(Authority::as_str);
     let mut hosts = texts(header::HOST).chain(of_target);
     if let Some(host) = hosts.find(|host| !is_known(host, at, names)) {
@@ -554,7 +557,7 @@ mod tests {
         drop(held);
         assert!(!is_busy());
         connected.over(Duration::from_millis(1)).await;
-        // A reader that was cut is closed, whatever its time.
+        // The connection of a reader that was cut off is closed, whatever its time.
         let _held = connected.hold();
         connected.close();
         connected.over(Duration::from_secs(3600)).await;

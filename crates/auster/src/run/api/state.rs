@@ -110,7 +110,7 @@ fn document(layers: &Layers, report: &QosReport, views: &Views, now: Instant) ->
     }
 }
 
-/// Ports whose queues are asked for, and those on a circuit's path that have some for it.
+/// Ports with requested queues, and ports on a circuit's path that have queues.
 fn places(
     layers: &Layers,
     report: &QosReport,

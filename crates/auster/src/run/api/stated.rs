@@ -11,7 +11,7 @@ use super::relays::RELAYS_MAX;
 use crate::run::fields::Fields;
 use cli::failure::Failure;
 
-/// The most addresses that the API is served at.
+/// The most addresses at which the API is served.
 const LISTEN_MAX: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Stated {
     pub tls: Option<ServerFiles>,
     /// The file of users who have a token.
     pub tokens: Option<PathBuf>,
-    /// The file that has a line for each change.
+    /// The audit file, with a line for each change.
     pub audit: Option<PathBuf>,
     /// Status sockets of relays that the API reads.
     pub relays: Vec<PathBuf>,
@@ -66,8 +66,8 @@ impl Stated {
         })
     }
 
-    /// Sets what the file leaves open, once flags are known, and checks that nobody beyond this
-    /// machine is served without saying who it is.
+    /// Completes the settings of the file, once flags are known, and checks that clients on other
+    /// machines must identify themselves.
     pub fn complete(&mut self, hosts: &[String]) -> Result<(), Failure> {
         self.hosts.extend_from_slice(hosts);
         self.listen = self.listening();
@@ -87,7 +87,7 @@ impl Stated {
         )))
     }
 
-    /// The addresses at which it is served.
+    /// The addresses at which the API is served.
     pub fn listening(&self) -> Vec<ApiAddress> {
         match &self.listen[..] {
             [] => vec![ApiAddress::local(8080)],
@@ -95,12 +95,12 @@ impl Stated {
         }
     }
 
-    /// Whether those who call must say who they are.
+    /// Whether clients must identify themselves.
     pub fn has_users(&self) -> bool {
         self.tokens.is_some() || self.tls.as_ref().is_some_and(|tls| tls.ca.is_some())
     }
 
-    /// The addresses at which tokens would pass a network in the clear.
+    /// The addresses at which tokens would cross a network unencrypted.
     pub fn in_the_clear(&self) -> impl Iterator<Item = &ApiAddress> {
         let is_tls = self.tls.is_some();
         let open = self.listen.iter();

@@ -30,9 +30,9 @@ pub const STREAMS_MAX: usize = 32;
 pub const CHUNK_MAX: usize = 64 << 10;
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 const STUCK_MAX: Duration = Duration::from_secs(60);
-/// The time that a reader which was cut has to read the end.
+/// The time that a reader has to read the end after it was cut off.
 const LAST_MAX: Duration = Duration::from_secs(5);
-/// Between two looks at a reader that takes nothing.
+/// The interval between two checks of a reader that reads nothing.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The form of a stream.
@@ -70,7 +70,7 @@ impl Form {
         }
     }
 
-    /// Shows the reader that the stream lives.
+    /// The bytes that show the reader that the stream is alive.
     pub fn heartbeat(self) -> &'static str {
         match self {
             Form::Sse => ":\n\n",
@@ -79,28 +79,29 @@ impl Form {
     }
 }
 
-/// Why nothing more can be written.
+/// The reason why nothing more can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The reader has gone, or has to prove again who it is.
+    /// The reader has disconnected, or must authenticate again.
     Gone,
-    /// It does not read, or not fast enough.
+    /// The reader does not read, or not fast enough.
     Slow,
 }
 
-/// The end of a stream that is written to.
+/// The writing end of a stream.
 pub struct Writer {
     chunks: mpsc::Sender<Bytes>,
-    /// The very last words, for a reader that was cut.
+    /// The last bytes, for a reader that was cut off.
     last: Arc<OnceLock<Bytes>>,
     /// Ends with the answer.
     gone: oneshot::Receiver<Infallible>,
     connected: Option<Connected>,
-    /// Changes when users may have lost their rights: then the reader comes again and proves its.
+    /// Changes when users may have lost their rights: then the reader must connect and authenticate
+    /// again.
     users: Option<watch::Receiver<u64>>,
 }
 
-/// The end of a stream that the connection reads from.
+/// The end of a stream from which the connection reads.
 struct Chunks {
     chunks: mpsc::Receiver<Bytes>,
     last: Arc<OnceLock<Bytes>>,
@@ -169,7 +170,7 @@ impl Api {
 }
 
 impl Writer {
-    /// Hands a chunk over when the reader has taken the one before. `is_behind` says that the
+    /// Hands a chunk over when the reader has taken the previous one. `is_behind` reports that the
     /// reader is too slow to wait for any longer.
     pub async fn write(&self, chunk: String, is_behind: impl Fn() -> bool) -> Result<(), End> {
         let begun = Instant::now();
@@ -190,7 +191,7 @@ impl Writer {
         }
     }
 
-    /// Waits until the reader has gone, or has to prove again who it is.
+    /// Waits until the reader has disconnected, or must authenticate again.
     pub async fn closed(&self) {
         let changed = async {
             match self.users.clone() {
@@ -204,8 +205,8 @@ impl Writer {
         }
     }
 
-    /// Ends the stream of a reader that is too slow, with these words if it reads so far in time;
-    /// else with its connection.
+    /// Ends the stream of a reader that is too slow. The reader gets these last bytes if it reads
+    /// so far in time; otherwise its connection is closed.
     pub async fn cut(self, last: String) {
         let Writer {
             chunks,

@@ -1,4 +1,4 @@
-//! `/v1/taps/OWNER/packets`: the packets of an owner's taps, as they come.
+//! `/v1/taps/OWNER/packets`: the packets of an owner's taps, as they arrive.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -18,10 +18,10 @@ use super::query::Query;
 use super::stream::{CHUNK_MAX, End, Form, HEARTBEAT, Writer};
 use crate::run::tapped::{Batch, Over, Packet, Ring};
 
-/// Packets between two looks at the reader. The controller's thread may wait for so many to be
-/// noted: both lock the ring.
+/// Packets that a reader takes from the ring at once. The controller's thread may wait meanwhile,
+/// as both lock the ring.
 const AT_ONCE: usize = 64;
-/// Time between two writes: packets that come meanwhile are written together.
+/// Time between two writes. Packets that arrive meanwhile are written together.
 const TOGETHER: Duration = Duration::from_millis(1);
 
 pub fn router() -> OpenApiRouter<Api> {
@@ -63,7 +63,8 @@ async fn packets(
         is_removed,
     } = asked(request.uri().query(), request.headers())?;
     if is_removed && api.driver.ask(|it| it.cluster().is_some()).await == Some(true) {
-        // What it has set is the cluster's, and it may be read at another member.
+        // The application's settings belong to the cluster, and another member may serve its
+        // reader.
         let detail = "on_disconnect: in a cluster nothing goes with an application; DELETE it";
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
@@ -72,7 +73,7 @@ async fn packets(
         Problem::new(StatusCode::NOT_FOUND, detail)
     })?;
     let (writer, response) = api.open_stream(request.extensions(), form)?;
-    // Before the answer begins: whatever comes from then on is in it.
+    // Create the reader before the answer begins, so that the answer has all later packets.
     let mut reader = Reader::new(&ring, form, since);
     tokio::spawn(async move {
         if let Err(End::Slow) = reader.run(&ring, &writer).await {
@@ -85,7 +86,7 @@ async fn packets(
     Ok(response)
 }
 
-/// The form of a stream, where it begins, and whether what the owner has goes with its end.
+/// The form of a stream, its first number, and whether its end removes the owner's settings.
 struct Asked {
     form: Form,
     since: Option<u64>,
@@ -122,9 +123,9 @@ fn asked(query: Option<&str>, headers: &HeaderMap) -> Result<Asked, Problem> {
 /// The progress of a reader.
 struct Reader {
     form: Form,
-    /// The last number that it was given, or that was left out.
+    /// The last number that was delivered or left out.
     at: u64,
-    /// Whether its number was none of this ring's.
+    /// Whether the reader's number was not from this ring.
     is_reset: bool,
 }
 
@@ -153,7 +154,7 @@ impl Reader {
 
     async fn run(&mut self, ring: &Arc<Ring>, writer: &Writer) -> Result<(), End> {
         let mut last = ring.watch();
-        // The head of the answer goes out with the first bytes.
+        // The first bytes send the head of the answer.
         let mut first = self.form.heartbeat().to_owned();
         if self.is_reset {
             let document = json!({"event": "reset", "reason": "unknown"});
@@ -190,7 +191,8 @@ impl Reader {
         }
     }
 
-    /// Moves it to the end of a batch, and returns that with what was left out.
+    /// Advances to the end of a batch. Returns the batch as text, with events for the packets left
+    /// out.
     fn take(&mut self, batch: &Batch) -> String {
         let mut chunk = String::new();
         for packet in &batch.packets {

@@ -20,13 +20,13 @@ use super::{Api, Body};
 use crate::run::qos::tree::{Node, Reader as Fields, is_name};
 use crate::run::topology::edge_port;
 
-/// Switches and ports that one tap names.
+/// The most switches and ports that one tap names.
 const PLACES_MAX: usize = 64;
 const RATE_MAX: u32 = 1000;
 const RATE_MAX_MAX: u64 = 100_000;
-/// The beginning of a packet that is copied, without `bytes`: its headers.
+/// The beginning of a packet that a tap copies, if `bytes` is not given: the packet's headers.
 const BYTES: u64 = 128;
-/// Bytes of a match.
+/// The most bytes of a match.
 const MATCH_MAX: usize = 1024;
 
 pub fn router() -> OpenApiRouter<Api> {
@@ -127,7 +127,7 @@ fn show(view: &TapView) -> TapDocument {
     }
 }
 
-/// Reads a body; everything that is wrong with it is in the problem.
+/// Reads a body. The problem lists every mistake in the body.
 fn read(node: &Node) -> Result<Tap, Problem> {
     let mut fields = Fields::default();
     let known = ["match", "at", "copy", "table", "rate_max", "bytes"];
@@ -167,7 +167,7 @@ fn read(node: &Node) -> Result<Tap, Problem> {
         return Err(Problem::of_fields(&fields.problems));
     }
     let rate_max = rate_max.and_then(|rate| u32::try_from(rate).ok());
-    // The application alone has a packet that is diverted, and sends it on.
+    // Only the application has a diverted packet, and must forward all of it.
     let most = if is_copy { BYTES } else { u16::MAX.into() };
     Ok(Tap {
         matching: matching.unwrap_or_default(),
@@ -329,7 +329,7 @@ async fn put_tap(
                 return Err(problem);
             }
             let was_there = controller.set_tap(now, id.clone(), tap).map_err(not_set)?;
-            // Before its first packet.
+            // Create the ring before the tap's first packet.
             rings.begin(&id.owner);
             let mut all = controller.taps(Some(&id.owner)).into_iter();
             Ok((was_there, all.find(|view| view.id == id)))
@@ -343,7 +343,7 @@ async fn put_tap(
     Ok((status, Json(view.as_ref().map(show))).into_response())
 }
 
-/// Why a member of a cluster sets no tap: another one has the switches' packets.
+/// Explains why a member of a cluster sets no tap: another member receives the switches' packets.
 fn standing_by(cluster: Option<&Cluster>) -> Option<Problem> {
     let shards = cluster?.shards();
     if shards.iter().any(|shard| shard.is_held) {
@@ -446,7 +446,7 @@ mod tests {
         let tap = read_json(json!({})).unwrap();
         assert!(tap.is_copy && tap.at.is_everywhere() && tap.matching == Match::any());
         assert_eq!((tap.rate_max, tap.bytes), (1000, 128));
-        // Whoever sends a diverted packet on needs all of it.
+        // An application that forwards a diverted packet needs all of it.
         let diverted = read_json(json!({"copy": false})).unwrap();
         assert_eq!(diverted.bytes, u16::MAX);
         let tap = read_json(json!({

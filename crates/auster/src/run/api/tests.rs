@@ -101,7 +101,7 @@ fn pointers(problem: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Neither is lost without notice: services do not go with VLANs, whichever was first.
+/// Services exclude VLANs, whichever was set first. Neither is dropped silently.
 #[tokio::test]
 async fn services_do_not_go_with_vlans() {
     let served = Served::new().await;
@@ -123,8 +123,8 @@ async fn services_do_not_go_with_vlans() {
     assert!(served.held.set_vlans(true).await);
 }
 
-/// A question is refused with each parameter that is wrong, and so is one about hosts that nobody
-/// knows.
+/// A trace request is refused with a list of its wrong parameters. A request about unknown hosts is
+/// refused too.
 #[tokio::test]
 async fn a_trace_of_what_is_not_known_is_refused_by_parameter() {
     let served = Served::new().await;
@@ -178,7 +178,7 @@ async fn each_kind_is_made_shown_replaced_and_deleted() {
         assert_eq!(served.get(&all).await.1, json!({"file": [], "api": [made]}));
         let (status, _) = served.ask("POST", &all, Some(document.clone())).await;
         assert_eq!(status, StatusCode::CONFLICT, "{kind} is there already");
-        // What was shown can be put back.
+        // A document that GET returned can be PUT back.
         let (status, again) = served.ask("PUT", &one, Some(shown.clone())).await;
         assert_eq!((status, &again), (StatusCode::OK, &shown), "{kind}");
     }
@@ -203,7 +203,7 @@ async fn all_taps_of_an_owner_end_at_once() {
         let (status, made) = served.ask("PUT", &path, Some(json!({}))).await;
         assert_eq!(status, StatusCode::CREATED, "{made}");
     }
-    // As with flows: to have none is no mistake.
+    // As with flows, having none is not an error.
     for _ in 0..2 {
         let (status, _) = served.ask("DELETE", "/v1/taps/ann", None).await;
         assert_eq!(status, StatusCode::NO_CONTENT);
@@ -216,7 +216,7 @@ async fn all_taps_of_an_owner_end_at_once() {
     assert_eq!(status, StatusCode::NOT_FOUND);
 }
 
-/// One of two values of a field would be meant, and nobody knows which.
+/// With two values for a field, the reader cannot know which one is meant.
 #[tokio::test]
 async fn a_field_that_is_there_twice_is_refused() {
     let served = Served::new().await;
@@ -252,7 +252,7 @@ async fn all_fields_that_are_wrong_are_told_together_and_nothing_is_changed() {
         ["/speed", "/rate", "/queues/1/number"],
         "{problem}"
     );
-    // What can be read is held against the rest.
+    // The readable part of a body is checked against the rest.
     let queues = json!([{"number": 1, "min": "20mbit", "max": "10mbit"}]);
     let body = json!({"rate": "15mbit", "queues": queues});
     let (status, problem) = served.ask("PUT", "/v1/queues/1:2", Some(body)).await;
@@ -316,7 +316,8 @@ async fn what_the_file_says_is_shown_and_not_changed() {
         let (status, _) = served.ask(method, path, body).await;
         assert_eq!(status, StatusCode::CONFLICT, "{method}");
     }
-    // Read again without it, it is gone; what the API has made since is not taken over.
+    // After a reload without the service, it is removed. The file cannot take over a service that
+    // the API has made since.
     let set = served
         .held
         .set_file(Qos::default(), &Sources::default())
@@ -474,7 +475,7 @@ async fn metrics_are_as_prometheus_reads_them() {
     }
 }
 
-/// `AUSTER_BLESS=1` writes it anew; the difference is reviewed.
+/// `AUSTER_BLESS=1` rewrites the document; the difference is reviewed.
 #[tokio::test]
 async fn the_document_is_the_one_that_was_committed() {
     let (status, document) = Served::new().await.get("/openapi.json").await;
@@ -527,7 +528,7 @@ async fn a_client_changes_only_what_it_has_seen() {
     assert_eq!(status, StatusCode::PRECONDITION_FAILED, "there is one");
     let (_, shown) = conditional(&served, "GET", at, None).await;
     assert_eq!(shown.as_ref(), Some(&first));
-    // Two clients have seen the same: one of them is too late.
+    // Two clients have seen the same state: one of them is too late.
     let (status, second) = conditional(&served, "PUT", at, Some(("if-match", &first))).await;
     let second = second.unwrap();
     assert_eq!(status, StatusCode::OK);
@@ -569,7 +570,7 @@ async fn places_are_one_document_which_clients_change_as_they_have_seen_it() {
     assert_eq!(put(("if-match", "\"1\""), &second).await.0, 412);
     let (_, seen) = conditional(&served, "GET", at, None).await;
     assert_eq!(seen.as_ref(), Some(&tag));
-    // It is put as a whole.
+    // A PUT replaces the whole document.
     let (status, next) = put(("if-match", &tag), &second).await;
     assert_eq!((status, next == tag), (200, false));
     assert_eq!(served.get(at).await.1, second);
@@ -580,7 +581,7 @@ async fn places_are_one_document_which_clients_change_as_they_have_seen_it() {
     let pointers = pointers(&problem);
     assert_eq!(pointers, ["/zoom", "/places/1/1", "/places/x"]);
 
-    // As many as are kept.
+    // The most places that are kept.
     let places = (0..PLACES_MAX).map(|n| (format!("{n:016x}"), json!([-1_000_000, 1_000_000])));
     let full = json!({"places": places.collect::<serde_json::Map<_, _>>()});
     let (status, _) = served.ask("PUT", at, Some(full.clone())).await;
@@ -640,7 +641,7 @@ async fn everything_goes_out_and_in_again() {
     assert_eq!(third.held.layers().await.whole(), Qos::default());
 }
 
-/// Every client can read every answer, and those that accept gzip get large ones in it.
+/// Every client can read every answer. Clients that accept gzip receive large answers compressed.
 /// Each list goes to 9,600 ports, nearly a second of all applications' packets.
 #[tokio::test]
 async fn applications_that_send_too_much_are_refused_until_later() {
@@ -654,7 +655,7 @@ async fn applications_that_send_too_much_are_refused_until_later() {
     };
     let answers = tokio::join!(ask(), ask(), ask(), ask());
     let answers = [answers.0, answers.1, answers.2, answers.3];
-    // There is no switch 1.
+    // Switch 1 does not exist.
     assert_eq!(answers[0].status(), StatusCode::UNPROCESSABLE_ENTITY);
     let is_refused = |answer: &&Response| answer.status() == StatusCode::TOO_MANY_REQUESTS;
     let refused: Vec<&Response> = answers.iter().filter(is_refused).collect();

@@ -1,5 +1,5 @@
-//! The file of those who have a token: a line for each, `NAME ROLE SHA256`. It keeps the digest of
-//! a token and not the token, so whoever reads it cannot log in.
+//! The file of token owners, with one line each: `NAME ROLE SHA256`. The file keeps the digest of a
+//! token and not the token, so its readers cannot log in with it.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -17,18 +17,18 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 /// The rights of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Role {
-    /// Look at everything
+    /// Read everything
     Read,
     /// Change what the network does
     Operate,
-    /// Everything, reloading the configuration too
+    /// Do everything, including reloading the configuration
     Admin,
 }
 
 impl Role {
     const ALL: [Role; 3] = [Role::Read, Role::Operate, Role::Admin];
 
-    /// The name of it in a certificate, after `urn:auster:role:`.
+    /// Returns the role's name in a certificate, after `urn:auster:role:`.
     pub fn mark(self) -> &'static str {
         match self {
             Role::Read => "reader",
@@ -61,13 +61,13 @@ impl FromStr for Role {
     }
 }
 
-/// More would be compared with each request.
+/// The most tokens in the file: each request is compared with all of them.
 const TOKENS_MAX: usize = 1024;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const NAME_CHARS_MAX: usize = 64;
-/// Longer than any token that `auster api token add` makes.
+/// The most bytes of a token, longer than any that `auster api token add` makes.
 pub const TOKEN_BYTES_MAX: usize = 256;
-/// The beginning of every token, for those who look for secrets in the wrong places.
+/// The beginning of every token, for scanners that look for leaked secrets.
 const PREFIX: &str = "auster-";
 
 type Sum = [u8; 32];
@@ -84,7 +84,7 @@ pub struct Entry {
 pub struct Tokens(Vec<Entry>);
 
 impl Tokens {
-    /// Reads the file. Every mistake in it is a line of the failure.
+    /// Reads the file. The failure lists every mistake in the file.
     pub fn load(path: &Path) -> Result<Tokens, Failure> {
         let text = read_secret(path)?;
         Tokens::parse(&text, path).map_err(|problems| Failure::usage(problems.join("; ")))
@@ -105,7 +105,7 @@ impl Tokens {
         }
     }
 
-    /// An entry that does not contradict those before it.
+    /// Reads an entry that does not contradict the entries before it.
     fn parse_line(&self, line: &str) -> Result<Entry, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, role, sum] = words[..] else {
@@ -135,7 +135,7 @@ impl Tokens {
         self.0.iter().any(|entry| entry.name == name)
     }
 
-    /// The owner of a token. The time it takes says nothing about how much of it is right.
+    /// Finds the owner of a token. The time taken does not reveal how much of the token is right.
     pub fn owner(&self, token: &str) -> Option<&Entry> {
         let sum: Sum = Sha256::digest(token.as_bytes()).into();
         let (mut found, mut at) = (Choice::from(0), 0_u64);
@@ -149,7 +149,7 @@ impl Tokens {
     }
 }
 
-/// A name is written into logs and lines of an audit.
+/// Checks a name, which appears in logs and audit lines.
 pub fn parse_name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
     if text.is_empty() || text.len() > NAME_CHARS_MAX || !text.chars().all(is_plain) {
@@ -165,7 +165,7 @@ fn parse_sum(text: &str) -> Option<Sum> {
     sum.try_into().ok()
 }
 
-/// Makes a token: it is in the answer, and the file has its digest. The file is made if need be.
+/// Makes a token. Returns the token, and stores its digest in the file, which is created if needed.
 pub fn add(path: &Path, name: &str, role: Role) -> Result<String, Failure> {
     let text = match path.exists() {
         true => read_secret(path)?,
@@ -193,7 +193,7 @@ pub fn add(path: &Path, name: &str, role: Role) -> Result<String, Failure> {
     Ok(token)
 }
 
-/// Takes a token away, and leaves all other lines as they are.
+/// Removes a token, and leaves all other lines unchanged.
 pub fn remove(path: &Path, name: &str) -> Result<(), Failure> {
     let text = read_secret(path)?;
     let is_it = |line: &&str| line.split_whitespace().next() == Some(name);
@@ -206,7 +206,7 @@ pub fn remove(path: &Path, name: &str) -> Result<(), Failure> {
     replace(path, &text).map_err(|error| Failure::file(path, error))
 }
 
-/// Writes a new file over the old one, with its owner. A reader has one or the other.
+/// Replaces the old file with a new one of the same owner. A reader sees one or the other.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -229,7 +229,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     std::fs::rename(&new, path)
 }
 
-/// The text of a file that others on this machine may neither read nor change.
+/// Reads a file that other users of this machine may neither read nor change.
 pub fn read_secret(path: &Path) -> Result<String, Failure> {
     let failed = |problem: String| Failure::file(path, problem);
     let system = |error: io::Error| Failure::file(path, error.say());
@@ -237,7 +237,7 @@ pub fn read_secret(path: &Path) -> Result<String, Failure> {
     let flags = nix::libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = file.map_err(system)?;
-    // Asked of the file that is open: the path may lead to another in a moment.
+    // Ask about the open file: the path may name another file a moment later.
     let facts = file.metadata().map_err(system)?;
     if !facts.is_file() || facts.len() > FILE_BYTES_MAX {
         return Err(failed("it is no file of tokens".to_owned()));

@@ -26,7 +26,8 @@ use super::compressed::{accepts_gzip, gzip, mark};
 use super::problem::Problem;
 use super::rates::{PortRates, Rated};
 
-/// How long an answer of the controller's thread serves others too, unless an event has come.
+/// The time for which later readers share an answer of the controller's thread, unless an event has
+/// occurred.
 const SHARED_FOR: std::time::Duration = std::time::Duration::from_millis(250);
 
 pub fn router() -> OpenApiRouter<Api> {
@@ -151,7 +152,7 @@ pub struct Network {
     /// Sorted by switch and number.
     pub ports: Vec<PortDetail>,
     cables: Vec<Cable>,
-    /// Against the administrator's topology; `None` without one.
+    /// Differences from the administrator's topology; `None` without one.
     differences: Option<Vec<Difference>>,
     host_count: usize,
 }
@@ -185,22 +186,22 @@ impl Network {
 pub struct Snapshot {
     pub seq: u64,
     pub taken: Instant,
-    /// The time that the controller's thread has taken for it.
+    /// The time that the controller's thread took for the snapshot.
     pub took: std::time::Duration,
     pub network: Network,
-    /// Those of switches that are up or stood by.
+    /// Connections of switches that are up or standing by.
     pub connections: BTreeMap<DatapathId, ConnectionView>,
     /// `/v1/topology`, once somebody has asked for it: megabytes in a large network, and after an
     /// event all pages read it.
     document: OnceLock<Bytes>,
-    /// The same in gzip.
+    /// The same document in gzip.
     gzipped: OnceLock<Bytes>,
 }
 
-/// A part of the network that is read at once, while switches wait.
+/// A part of the network that is read in one step, while switches wait.
 #[derive(Clone, Copy)]
 enum Part {
-    /// Those behind one.
+    /// The switches after this one.
     Switches(Option<DatapathId>),
     Cables,
     Differences,
@@ -227,12 +228,11 @@ impl Api {
         Ok(next)
     }
 
-    /// The network. Readers that come at the same time, or while others are read to, share one
-    /// answer.
+    /// The network. Readers that ask at the same time, or during another read, share one answer.
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Problem> {
         let asked = self.clock.now();
         let mut kept = self.reads.snapshot.lock().await;
-        // Before the question: every event up to it is in the answer.
+        // Taken before the question: every event up to this number is in the answer.
         let seq = self.reads.feed.last();
         let now = self.clock.now();
         let is_new = |of: &Arc<Snapshot>| of.seq == seq && now.since(of.taken) < SHARED_FOR;
@@ -381,7 +381,7 @@ fn name(name: Option<PortName>) -> Option<String> {
     name.map(PortName::to_text).filter(|name| !name.is_empty())
 }
 
-/// In bits per second.
+/// Returns the speed of a port in bits per second.
 pub fn speed(port: &PortDetail) -> Option<u64> {
     (port.speed_kbit > 0).then(|| u64::from(port.speed_kbit) * 1000)
 }

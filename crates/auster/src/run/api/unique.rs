@@ -1,4 +1,4 @@
-//! JSON whose tables name each field once: of two, the reader would not know which is meant.
+//! JSON whose objects name each field once: with two, the reader would not know which is meant.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 /// Reads a document.
 ///
 /// # Errors
-/// It is no JSON, or a table has a field twice.
+/// The text is not JSON, or an object has a field twice.
 pub fn from_slice(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     serde_json::from_slice::<Unique>(bytes).map(|unique| unique.0)
 }

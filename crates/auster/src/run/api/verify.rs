@@ -1,4 +1,5 @@
-//! Whether policies and circuits take effect: what is found of each of their hops, from counters.
+//! Verifies whether policies and circuits take effect: the findings at each of their hops, from
+//! counters.
 
 use std::collections::BTreeMap;
 

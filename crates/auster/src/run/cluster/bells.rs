@@ -1,5 +1,6 @@
-//! The bells: one connection from each member to each other one. Whoever dials speaks, whoever
-//! listens hears. So the end of a connection, and the silence of a member, are heard at once.
+//! The bells: one connection from each member to each other member. The dialling member only sends,
+//! and the listening member only receives. So the end of a connection, and the silence of a member,
+//! are noticed at once.
 //!
 //! The bounds of what a peer can make grow:
 //!
@@ -35,18 +36,18 @@ use super::{Handle, copies, packets};
 /// Incoming connections of all members together.
 const CONNECTIONS_MAX: usize = 64;
 const LINE_BYTES_MAX: u64 = 16 << 10;
-/// A member sends 10 heartbeats a second, a few questions when another one is silent, twice a
-/// second the edges of its switches, of which a line holds some hundred, and packets: at most
-/// [`PACKETS_PER_SECOND_MAX`] at once and as many in a second.
+/// A member sends 10 heartbeats a second, and a few questions when another member is silent. Twice
+/// a second it sends the edges of its switches, some hundred to a line. It sends at most
+/// [`PACKETS_PER_SECOND_MAX`] packets at once, and as many in a second.
 const LINES_PER_SECOND_MAX: u32 = 1000;
 const HELLO_MAX: Duration = Duration::from_secs(3);
 /// A write that takes longer ends the connection.
 const WRITE_MAX: Duration = Duration::from_secs(1);
 const WAITING_MAX: usize = 128;
-/// Room for what a member hands over at once.
+/// Room for the packets that a member hands over at once.
 const PACKETS_WAITING_MAX: usize = PACKETS_PER_SECOND_MAX as usize;
-/// The time between two lines about what comes from one address and is refused, each of which
-/// dials again a few times a second.
+/// The time between two log lines about refused connections from one address, which dials again a
+/// few times a second.
 const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 /// The pause before a member is dialled again.
 const DIAL_AGAIN: Duration = Duration::from_millis(200);
@@ -64,9 +65,9 @@ struct Bell {
     /// Whether the member is dialled again when its connection has ended.
     is_member: Arc<AtomicBool>,
     lines: mpsc::Sender<Arc<[u8]>>,
-    /// They go when there is nothing of the cluster's.
+    /// Edges, which are sent when no line of the cluster waits.
     edges: mpsc::Sender<Arc<[u8]>>,
-    /// They go when there is nothing else.
+    /// Packets, which are sent when no other line waits.
     packets: mpsc::Sender<Arc<[u8]>>,
     task: AbortHandle,
 }
@@ -81,8 +82,8 @@ impl Bells {
         }
     }
 
-    /// Dials each of these members, and no other. A connection to another stays while it lives:
-    /// etcd may have lost what it knew.
+    /// Dials each of these members, and no others. A live connection to any other member stays
+    /// open: etcd may have lost data.
     pub fn set_members(&mut self, members: &BTreeMap<MemberId, Member>) {
         self.bells.retain(|id, bell| {
             let member = members.get(id);
@@ -101,21 +102,21 @@ impl Bells {
         }
     }
 
-    /// Sends a message if there is a connection that takes it.
+    /// Sends a message, if a connection accepts it.
     pub fn send(&self, to: &MemberId, message: PeerMessage) {
         if let Some(bell) = self.bells.get(to) {
             let _ = bell.lines.try_send(documents::peer_text(&message).into());
         }
     }
 
-    /// Hands a packet over to a member, if there is a connection that takes it.
+    /// Hands a packet over to a member, if a connection accepts it.
     pub fn send_packet(&self, to: &MemberId, dpid: DatapathId, frame: &Frame) {
         if let Some(bell) = self.bells.get(to) {
             let _ = bell.packets.try_send(packets::text(dpid, frame).into());
         }
     }
 
-    /// Sends the edges of switches to everybody.
+    /// Sends the edges of switches to all members.
     pub fn send_edges(&self, edges: &Edges) {
         for line in documents::edges_text(edges) {
             let line: Arc<[u8]> = line.into();
@@ -181,7 +182,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The next line. A heartbeat waits for nothing, and packets wait for all else.
+    /// Waits for the next line. Heartbeats go first, and packets go after all other lines.
     async fn next(&mut self) -> Option<Arc<[u8]>> {
         tokio::select! {
             biased;
@@ -199,7 +200,7 @@ impl Waiting {
     }
 }
 
-/// Dials a member as long as it is one, and sends it what there is.
+/// Dials a peer as long as it is a member, and sends it the waiting lines.
 async fn keep_ringing(
     own: MemberId,
     id: MemberId,
@@ -224,7 +225,7 @@ async fn keep_ringing(
             }
         }
         sleep(DIAL_AGAIN).await;
-        // What has waited is old.
+        // The lines that waited are stale.
         waiting.clear();
     }
 }
@@ -250,13 +251,13 @@ async fn ring(own: &MemberId, connection: Connection, waiting: &mut Waiting) {
                 Some(line) => line,
                 None => return,
             },
-            // Whoever listens says nothing.
+            // The listening member sends nothing.
             _ = reader.read(&mut byte) => return,
         };
     }
 }
 
-/// Where the other members ring.
+/// The listener that the other members dial.
 pub struct Listening {
     listener: Listener,
 }
@@ -294,7 +295,8 @@ impl Listening {
     }
 }
 
-/// The connections of each member. While another one is there, the end of one says nothing.
+/// The number of connections from each member. While a member has another connection, the end of
+/// one means nothing.
 #[derive(Default)]
 struct Counts(Mutex<BTreeMap<MemberId, usize>>);
 
@@ -304,7 +306,7 @@ impl Counts {
         *counts.entry(id.clone()).or_default() += 1;
     }
 
-    /// Returns whether it was the last one.
+    /// Removes a connection, and returns whether it was the member's last.
     fn remove(&self, id: &MemberId) -> bool {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(count) = counts.get_mut(id) else {
@@ -319,12 +321,12 @@ impl Counts {
     }
 }
 
-/// The addresses of which something was refused within the last minute.
+/// The addresses that had a connection refused within the last minute.
 #[derive(Default)]
 struct Refused(Mutex<BTreeMap<String, Instant>>);
 
 impl Refused {
-    /// Writes why a connection is refused: when that begins, and then once a minute.
+    /// Logs why connections from an address are refused: the first time, and then once a minute.
     fn report(&self, now: Instant, peer: &str, why: &str) {
         match self.is_due(now, peer) {
             true => tracing::error!("cluster: {peer}: {why}"),
@@ -418,7 +420,7 @@ async fn hear(
 #[derive(PartialEq, Eq)]
 enum Purpose {
     Bell,
-    /// It says which hosts and links there are.
+    /// It carries the hosts and links that the serving member knows.
     Copy,
 }
 
@@ -432,7 +434,8 @@ fn name_in(line: &[u8]) -> Option<(MemberId, Purpose)> {
     Some((MemberId::new(&hello.name)?, Purpose::Bell))
 }
 
-/// The next line without its end; `None` at the end, and for one that is too long.
+/// Reads the next line without its line end; `None` at the end of the stream, and for a line that
+/// is too long.
 async fn line_of(reader: &mut BufReader<Reader>) -> Option<Vec<u8>> {
     let mut line = Vec::new();
     let mut bounded = reader.take(LINE_BYTES_MAX);
@@ -456,7 +459,7 @@ mod tests {
         };
         assert_eq!(lines(0, "10.0.0.1"), 2);
         assert_eq!(lines(0, "[fe80::1]"), 2);
-        // Many addresses fill the list, and no more.
+        // Many addresses fill the list, but do not overflow it.
         let later = Instant::START + Duration::from_secs(300);
         let due =
             (0..1000).filter(|n| refused.is_due(later, &format!("10.0.{}.{}:1", n / 250, n % 250)));

@@ -1,9 +1,9 @@
-//! The connections over which a member that serves says which hosts and links there are, one to
-//! each that stands by. They are not the bells: heartbeats do not wait behind a million hosts.
+//! The connections over which a serving member reports its hosts and links, one to each standby
+//! member. They are separate from the bells, so that heartbeats do not wait behind a million hosts.
 //!
-//! Whoever serves dials the others' bells and says first what the connection is for. It writes as
-//! fast as the other reads, and asks the application for the next frame only then. So nothing
-//! queues, and whoever was too slow gets a whole copy again.
+//! The serving member dials the address of the others' bells, and first states the purpose of the
+//! connection. It writes as fast as its peer reads, and only then asks the application for the next
+//! frame. So nothing queues, and a peer that was too slow gets a whole copy again.
 //!
 //! | what a peer can make grow | bound | at the bound |
 //! | --- | --- | --- |
@@ -30,22 +30,22 @@ use tokio::time::{sleep, timeout};
 use super::Handle;
 use super::documents::{self, CopyHello};
 
-/// The pause between two frames while there is little to say: changes of this time share one.
+/// The pause between two frames while there are few changes. Changes within a pause share a frame.
 const PAUSE: Duration = Duration::from_millis(10);
 /// The pause while this member does not serve.
 const IDLE_PAUSE: Duration = Duration::from_millis(200);
-/// The pause before a member is dialled again. Its bell says what is wrong.
+/// The pause before a member is dialled again. Its bell reports the cause.
 const DIAL_AGAIN: Duration = Duration::from_secs(1);
 /// A write that takes longer ends the connection.
 const WRITE_MAX: Duration = Duration::from_secs(10);
-/// Without a frame for longer, the connection is closed: there is one each half second.
+/// The longest time without a frame before the connection is closed: a frame is due each half
+/// second.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Hosts and links that the application takes in a second: they take it less than half of its
-/// time.
+/// Hosts and links that the application accepts in a second. They take less than half of its time.
 const LEARNED_PER_S: u32 = 250_000;
 const LEARNED_BURST: u32 = 25_000;
 
-/// Says to a member what there is of hosts and links, while it is one and this member serves.
+/// Reports hosts and links to a peer, while the peer is a member and this member serves.
 pub async fn keep_saying(
     own: MemberId,
     method: Method,
@@ -98,13 +98,13 @@ async fn say(own: &MemberId, connection: Connection, handle: &Handle) {
                 pause = if has_more { Duration::ZERO } else { PAUSE };
             }
             Some((next, Said::Nothing)) => follower = next,
-            // The application has much to do, or has ended.
+            // The application is busy, or has ended.
             None => {}
         }
         tokio::select! {
             () = sleep(pause) => {}
             () = handle.driver.ended() => return,
-            // Whoever listens says nothing.
+            // The listening member sends nothing.
             _ = reader.read(&mut byte) => return,
         }
     }
@@ -118,7 +118,7 @@ async fn write(writer: &mut Writer, bytes: &[u8]) -> bool {
     matches!(written.await, Ok(Ok(())))
 }
 
-/// Hands over to the application what a member says of hosts and links.
+/// Passes the hosts and links that a member reports to the application.
 pub async fn hear(from: MemberId, mut reader: BufReader<Reader>, handle: Handle) {
     let mut listener = Listener::default();
     let mut budget = Budget::new(handle.now(), LEARNED_PER_S, LEARNED_BURST);
@@ -151,7 +151,8 @@ pub async fn hear(from: MemberId, mut reader: BufReader<Reader>, handle: Handle)
     }
 }
 
-/// The next frame without its length; `None` at the end, and for one that is too long.
+/// Reads the next frame without its length; `None` at the end of the stream, and for a frame that
+/// is too long.
 async fn frame_of(reader: &mut BufReader<Reader>) -> Option<Vec<u8>> {
     let mut length = [0; LENGTH_BYTES];
     reader.read_exact(&mut length).await.ok()?;

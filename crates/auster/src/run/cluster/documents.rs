@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::packets;
 
-/// Before every key.
+/// The prefix of every key.
 pub const PREFIX: &str = "/auster/v1/";
 
 const OWN: &str = "own/";
@@ -20,13 +20,14 @@ const MEMBERS: &str = "members/";
 const MOVES: &str = "move/";
 const DRAINED: &str = "drained/";
 const EPOCH: &str = "epoch";
-/// Before the keys of the cluster itself, below [`PREFIX`]; only the epoch and [`IDENTITY`] are
-/// beside them.
+/// Prefixes of the cluster's own keys, below [`PREFIX`]. Only the epoch and [`IDENTITY`] have keys
+/// outside these folders.
 pub const FOLDERS: [&str; 4] = [OWN, MEMBERS, MOVES, DRAINED];
 /// The key of [`Identity`].
 pub const IDENTITY: &str = "/auster/v1/cluster";
 
-/// Whose prefix it is, and in which form: the first member writes it, and all others compare.
+/// The cluster that owns the prefix, and the version of its keys. The first member writes the
+/// identity, and all others compare theirs with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub id: String,
@@ -35,8 +36,8 @@ pub struct Identity {
 }
 
 /// The greatest version that this auster reads, and the one that it writes into a new cluster. It
-/// reads every version before. New fields that an earlier auster may pass over need no other
-/// version: documents are read without those that are not known.
+/// reads every earlier version. New fields that an earlier auster may ignore need no new version:
+/// readers skip unknown fields.
 pub const SCHEMA: u32 = 1;
 
 /// The version in use, by the text of [`IDENTITY`].
@@ -45,7 +46,7 @@ pub fn schema_in_use(text: &[u8]) -> Option<u32> {
     Some(identity.schema)
 }
 
-/// Why a member does nothing with documents of a version that it does not read.
+/// Explains why a member ignores documents of a version that it does not read.
 pub fn too_old(in_use: u32, reads: u32) -> String {
     format!("the cluster has schema {in_use}, and this auster reads {reads} at most: upgrade it")
 }
@@ -54,7 +55,7 @@ pub fn identity_text(identity: &Identity) -> Vec<u8> {
     to_json(identity)
 }
 
-/// Compares the identity in etcd with that of this member, or says what is wrong.
+/// Compares the identity in etcd with this member's identity. Returns a mismatch as an error.
 pub fn compare(ours: &Identity, text: &[u8]) -> Result<(), String> {
     let Ok(theirs) = serde_json::from_slice::<Identity>(text) else {
         return Err(format!(
@@ -73,7 +74,7 @@ pub fn compare(ours: &Identity, text: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Before the keys of members.
+/// The prefix of the members' keys.
 pub fn members() -> Vec<u8> {
     [PREFIX, MEMBERS].concat().into_bytes()
 }
@@ -84,7 +85,7 @@ pub enum Key {
     Own(ShardId),
     Member(MemberId),
     Move(ShardId),
-    /// It is there while an operator wants the member to serve nothing.
+    /// Exists while an operator wants the member to serve no switches.
     Drained(MemberId),
     Epoch,
     /// [`Identity`].
@@ -92,7 +93,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// Reads a key. Other keys than these may be there, and are nobody's here.
+    /// Reads a key. Returns `None` for any other key, which the cluster ignores.
     pub fn read(key: &[u8]) -> Option<Key> {
         if key == IDENTITY.as_bytes() {
             return Some(Key::Cluster);
@@ -136,7 +137,7 @@ struct MemberText {
     ready: bool,
     #[serde(default)]
     version: String,
-    /// The greatest schema that it reads. Members before this field read the first.
+    /// The greatest schema that the member reads. Members that predate this field read the first.
     #[serde(default = "first_schema")]
     schema: u32,
     /// The members that it hears, for operators.
@@ -170,7 +171,7 @@ pub fn order_text(order: &Order) -> Vec<u8> {
     to_json(&OrderText { order })
 }
 
-/// Reads an order. One that cannot be read is empty: nobody owns the shard.
+/// Reads an order. An unreadable order counts as empty: nobody owns the shard.
 pub fn order(text: &[u8]) -> Order {
     let read = || {
         let text: OrderText = serde_json::from_slice(text).ok()?;
@@ -215,7 +216,7 @@ fn moved(text: &[u8]) -> Option<Move> {
     })
 }
 
-/// Only whether the key is there counts.
+/// The value of a drained member's key. Only the existence of the key counts.
 pub fn drained_text() -> Vec<u8> {
     b"{}".to_vec()
 }
@@ -224,7 +225,8 @@ pub fn epoch_text(epoch: u16) -> Vec<u8> {
     to_json(&epoch)
 }
 
-/// Reads an epoch. One that cannot be read is 0: the cluster raises it if it has seen a greater.
+/// Reads an epoch. An unreadable epoch counts as 0: the cluster raises it if it has seen a greater
+/// one.
 pub fn epoch(text: &[u8]) -> u16 {
     serde_json::from_slice(text).unwrap_or(0)
 }
@@ -237,7 +239,7 @@ pub fn high_water_text(mark: &HighWater) -> Vec<u8> {
     })
 }
 
-/// Reads a high-water mark, or says what is wrong with it.
+/// Reads a high-water mark. Returns the mistake in it as an error.
 pub fn high_water(text: &[u8]) -> Result<HighWater, String> {
     let text: HighWaterText = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     Ok(HighWater {
@@ -247,7 +249,7 @@ pub fn high_water(text: &[u8]) -> Result<HighWater, String> {
     })
 }
 
-/// The state that etcd's keys have.
+/// Returns the cluster's state from etcd's keys.
 pub fn snapshot(read: &etcd::Snapshot) -> Snapshot {
     let mut snapshot = Snapshot {
         cluster_id: read.header.cluster_id,
@@ -280,7 +282,8 @@ pub fn snapshot(read: &etcd::Snapshot) -> Snapshot {
     snapshot
 }
 
-/// The members that each member says it hears. Those of earlier versions do not say it.
+/// Returns the members that each member reports hearing. Members of earlier versions do not report
+/// them.
 pub fn hears(read: &etcd::Snapshot) -> BTreeMap<MemberId, BTreeSet<MemberId>> {
     let hears = |pair: &etcd::KeyValue| {
         let Some(Key::Member(id)) = Key::read(&pair.key) else {
@@ -297,7 +300,7 @@ pub fn hears(read: &etcd::Snapshot) -> BTreeMap<MemberId, BTreeSet<MemberId>> {
     read.kvs.iter().filter_map(hears).collect()
 }
 
-/// The members that are drained.
+/// Returns the drained members.
 pub fn drained(read: &etcd::Snapshot) -> BTreeSet<MemberId> {
     let drained = |pair: &etcd::KeyValue| match Key::read(&pair.key) {
         Some(Key::Drained(member)) => Some(member),
@@ -306,13 +309,14 @@ pub fn drained(read: &etcd::Snapshot) -> BTreeSet<MemberId> {
     read.kvs.iter().filter_map(drained).collect()
 }
 
-/// Whether a change is about a member's being drained, and what it is now.
+/// Returns whether a member is drained now, if a change is about its drain.
 pub fn drains(change: &etcd::Change, member: &MemberId) -> Option<bool> {
     let is_about = Key::read(change.key()) == Some(Key::Drained(member.clone()));
     is_about.then_some(matches!(change, etcd::Change::Put(_)))
 }
 
-/// The meaning of a change of the watch, with its revision; `None` for keys of others.
+/// Returns the meaning of a change that the watch reports, with its revision; `None` for keys of
+/// others.
 pub fn change(change: &etcd::Change) -> Option<(u64, Changed)> {
     let value = match change {
         etcd::Change::Put(pair) => Some(&pair.value[..]),
@@ -329,7 +333,7 @@ pub fn change(change: &etcd::Change) -> Option<(u64, Changed)> {
     Some((revision(change.revision()), changed))
 }
 
-/// The client has checked that revisions are positive.
+/// Converts a revision of etcd, which the client has checked to be positive.
 pub fn revision(of_etcd: i64) -> u64 {
     u64::try_from(of_etcd).unwrap_or(0)
 }
@@ -345,7 +349,7 @@ pub struct Hello {
 /// The version of the messages between members.
 pub const BELL_VERSION: u32 = 1;
 
-/// The first line of a connection that says which hosts and links there are. Frames follow it.
+/// The first line of a connection that carries hosts and links. Frames follow it.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyHello {
     /// The version of the frames.
@@ -363,7 +367,7 @@ enum PeerText {
         epoch: u16,
         #[serde(default)]
         in_use: Vec<(u8, u64, u8)>,
-        /// Members before this field do not say it.
+        /// Members that predate this field do not send it.
         #[serde(default)]
         hears: Option<Vec<String>>,
     },
@@ -406,18 +410,18 @@ pub fn peer_text(message: &PeerMessage) -> Vec<u8> {
     line(&text)
 }
 
-/// The switches with their edges in one line; those of one switch as ranges of ports.
+/// The switches with their edges in one line. The edges of a switch are ranges of ports.
 #[derive(Serialize, Deserialize)]
 struct EdgesText {
     edges: Vec<(String, Vec<(u32, u32)>)>,
 }
 
-/// Switches in one line, and ranges of one switch: a line has 16 KiB at most.
+/// Switches in one line, and ranges in one line: a line has 16 KiB at most.
 const SWITCHES_PER_LINE: usize = 100;
 const RANGES_PER_LINE: usize = 500;
 
-/// The edges of switches as lines. A switch with more ranges or ports than a line holds is left
-/// out: its ports are held, as without a cluster.
+/// Writes the edges of switches as lines. A switch with more ranges or ports than fit in a line is
+/// left out: its ports are held, as without a cluster.
 pub fn edges_text(edges: &Edges) -> Vec<Vec<u8>> {
     let mut lines = Vec::new();
     let mut text = EdgesText { edges: Vec::new() };
@@ -479,7 +483,7 @@ pub enum Heard {
     Packet(DatapathId, Frame),
 }
 
-/// Reads a line of a peer; `None` if it says nothing that is known here, as a later version may.
+/// Reads a line of a peer; `None` if its content is unknown here, such as a later version's.
 pub fn heard(line: &[u8]) -> Option<Heard> {
     if let Some(message) = peer_message(line) {
         return Some(Heard::Message(message));

@@ -18,7 +18,7 @@ pub const SHARD: ShardId = ShardId(0);
 pub struct View {
     pub snapshot: Snapshot,
     pub drained: BTreeSet<MemberId>,
-    /// The members that each member says it hears.
+    /// The members that each member reports hearing.
     pub hears: BTreeMap<MemberId, BTreeSet<MemberId>>,
 }
 
@@ -32,7 +32,7 @@ impl View {
         })
     }
 
-    /// The cluster as a member knows it, from the document of its status.
+    /// Reads the cluster as a member knows it, from the member's status document.
     pub fn of_status(status: &Value) -> Option<View> {
         let known = status["cluster"]["known"].as_object()?;
         let name = |value: &Value| MemberId::new(value.as_str()?);
@@ -63,12 +63,12 @@ impl View {
         own.map_or(&[], |own| own.order.places())
     }
 
-    /// The members of the order and those that have a key, by name.
+    /// Returns the members of the order and the members with a key, by name.
     pub fn names(&self) -> BTreeSet<&MemberId> {
         self.snapshot.members.keys().chain(self.order()).collect()
     }
 
-    /// The members that hear one, by name; `None` if none says whom it hears.
+    /// Returns the members that hear the member `name`; `None` if no member reports whom it hears.
     pub fn heard_by(&self, name: &MemberId) -> Option<Vec<&str>> {
         let hears = |(_, hears): &(&MemberId, &BTreeSet<MemberId>)| hears.contains(name);
         let by = self.hears.iter().filter(hears).map(|(by, _)| by.as_str());
@@ -108,13 +108,13 @@ impl Asked {
         Ok(Asked { lease, revision })
     }
 
-    /// Takes it back, if nobody has carried it out.
+    /// Withdraws the request, if nobody has carried it out.
     pub async fn end(self, etcd: &Client) {
         let _ = etcd.lease_revoke(self.lease).await;
     }
 }
 
-/// Drains a member, or undoes it.
+/// Drains a member, or undoes the drain.
 pub async fn set_drained(etcd: &Client, name: &MemberId, is_drained: bool) -> Result<(), Failure> {
     let key = Key::Drained(name.clone()).text();
     let done = match is_drained {

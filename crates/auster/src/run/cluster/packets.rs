@@ -1,5 +1,5 @@
-//! Packets that one member hands over to another, as lines between them: OpenFlow messages of a
-//! switch that has another master by then.
+//! Packets that one member hands over to another, as lines on their connection: OpenFlow messages
+//! from a switch that has another master by then.
 
 use std::fmt::Write;
 
@@ -26,7 +26,7 @@ pub fn text(dpid: DatapathId, frame: &Frame) -> Vec<u8> {
     line(&PacketText { packet, dpid })
 }
 
-/// Reads a line; `None` if it is no packet.
+/// Reads a line; `None` if the line is not a packet.
 pub fn heard(line: &[u8]) -> Option<(DatapathId, Frame)> {
     let text: PacketText = serde_json::from_slice(line).ok()?;
     let digits = text.packet.as_bytes();

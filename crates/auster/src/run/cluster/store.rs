@@ -14,18 +14,18 @@ use tokio::time::{sleep, timeout};
 use super::Handle;
 use super::documents::{self, Identity, Key, PREFIX, revision};
 
-/// How long the key of a member outlives it, in seconds.
+/// Seconds that the key of a member outlives the member.
 const LEASE_S: u32 = 10;
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
 /// The pause after a failure.
 const AGAIN: Duration = Duration::from_millis(500);
-/// The time that a watch takes at least.
+/// The shortest time that a watch takes.
 const WATCH_MIN: Duration = Duration::from_secs(1);
-/// The time between two readings of everything. Servers before 3.4.36 and 3.5.18 can lose a
-/// deletion in a watch.
+/// The time between two reads of all keys. Servers before 3.4.36 and 3.5.18 can lose a deletion in
+/// a watch.
 const REPAIR: Duration = Duration::from_secs(300);
 
-/// The time between two looks at etcd's alarms.
+/// The time between two checks of etcd's alarms.
 const LOOK_AT_ROOM: Duration = Duration::from_secs(10);
 /// etcd's word for a full database.
 const NO_ROOM: &str = "NOSPACE";
@@ -53,7 +53,7 @@ pub async fn warn_if_old(client: Client, members: Vec<Endpoint>, mut named: watc
     }
 }
 
-/// Looks whether etcd's database is full. Members write so little that they would not notice for
+/// Checks whether etcd's database is full. Members write so little that they would not notice for
 /// days.
 pub async fn watch_room(
     client: Client,
@@ -81,7 +81,8 @@ pub async fn watch_room(
     }
 }
 
-/// Whether a version is before 3.5.18, or of 3.4 before 3.4.36. One that cannot be read is not.
+/// Whether a version is older than 3.5.18, or a 3.4 older than 3.4.36. An unreadable version does
+/// not count as old.
 fn is_old(version: &str) -> bool {
     let mut parts = version.split(['.', '-', '+']).map(str::parse::<u32>);
     let mut part = || parts.next().and_then(Result::ok);
@@ -118,7 +119,7 @@ pub async fn carry_out(
         let Some(mut latest) = request else {
             return;
         };
-        // The cluster has given up those before.
+        // The cluster has given up the earlier requests.
         while let Ok(later) = requests.try_recv() {
             latest = later;
         }
@@ -156,7 +157,7 @@ pub async fn carry_out(
                 let text = documents::epoch_text(epoch);
                 put(&client, compares, &Key::Epoch, text).await
             }
-            // A member that has come or changed since may read less.
+            // A member that joined or changed since may read only older schemas.
             StoreRequest::PutSchema {
                 schema,
                 expected,
@@ -175,11 +176,11 @@ pub async fn carry_out(
     }
 }
 
-/// Reads what the cluster itself has there. Documents of the API, which are many, are read by
-/// themselves: an answer about members must not wait for them.
+/// Reads the cluster's own keys. Documents of the API, which are many, are read separately: an
+/// answer about members must not wait for them.
 ///
-/// The answers may be of different revisions. With the earliest of them, a watch from there reports
-/// whatever the others lack.
+/// The answers may have different revisions. The result has the earliest, and a watch from there
+/// reports whatever the other answers lack.
 pub async fn read(client: &Client) -> Result<etcd::Snapshot, Error> {
     let [own, members, moves, drained] =
         documents::FOLDERS.map(|folder| [PREFIX, folder].concat().into_bytes());
@@ -220,7 +221,7 @@ fn of_etcd(revision: u64) -> i64 {
     i64::try_from(revision).unwrap_or(0)
 }
 
-/// A key that has not changed since this revision, or is not there for `None`.
+/// Requires that a key has not changed since this revision, or does not exist for `None`.
 fn is_at(key: &Key, revision: Option<u64>) -> Compare {
     Compare::ModRevision(key.text().into_bytes(), of_etcd(revision.unwrap_or(0)))
 }
@@ -322,7 +323,7 @@ async fn follow(client: Client, from: i64, keeper: Keeper, handle: Handle) {
             }
         }
     }
-    // A watch that ends at once would have everything read again and again.
+    // Without this pause, a watch that ends at once would cause one full read after another.
     if began.elapsed() < WATCH_MIN {
         sleep(WATCH_MIN).await;
     }
@@ -331,11 +332,11 @@ async fn follow(client: Client, from: i64, keeper: Keeper, handle: Handle) {
         .await;
 }
 
-/// This member, as it has itself written in etcd.
+/// This member, as it registers itself in etcd.
 pub struct Own {
     pub cluster: Identity,
     pub id: MemberId,
-    /// Where the others dial.
+    /// The address that the other members dial.
     pub address: String,
 }
 
@@ -344,18 +345,18 @@ pub struct Own {
 pub struct Presence {
     /// It reaches switches.
     pub reaches: bool,
-    /// It hands over, and takes nothing any more.
+    /// It hands its switches over, and takes no more.
     pub is_leaving: bool,
-    /// The same, until the operator undoes it.
+    /// It does the same until the operator undoes the drain.
     pub is_drained: bool,
-    /// It serves nothing any more: its key and lease go.
+    /// It no longer serves any switches: its key and lease are removed.
     pub is_gone: bool,
-    /// It knows what the API was asked for, which switches would lose otherwise.
+    /// It knows the requests of the API; a member without them would undo them on the switches.
     pub has_intent: bool,
     /// etcd has a schema that it does not read.
     pub is_too_old: bool,
-    /// It hears no majority of the members. Its key says that it is not ready; if it serves, it
-    /// goes on until another one has the switches.
+    /// It hears no majority of the members. Its key reports it as not ready. If it serves, it
+    /// continues until another member has the switches.
     pub is_deaf: bool,
 }
 
@@ -366,8 +367,8 @@ impl Presence {
     }
 }
 
-/// Keeps this member's key on a lease, until the task is aborted or the member has gone. The
-/// cluster hears that the member is ready once the key says so.
+/// Maintains this member's key on a lease, until the task is aborted or the member has left. The
+/// cluster learns that the member is ready once the key says so.
 pub async fn keep_member(
     client: Client,
     member: Own,
@@ -413,7 +414,7 @@ pub async fn keep_member(
     }
 }
 
-/// Why a key is not kept.
+/// The reason why a key could not be written or renewed.
 struct Problem {
     is_lease_gone: bool,
     text: String,
@@ -428,8 +429,8 @@ impl From<Error> for Problem {
     }
 }
 
-/// Takes the key or renews it. What an operator wants is read first: a member that is drained is
-/// never ready.
+/// Takes the key or renews it. Reads the operator's drain request first: a drained member is never
+/// ready.
 async fn keep(
     client: &Client,
     member: &Own,
@@ -455,7 +456,7 @@ async fn keep(
     }
 }
 
-/// Takes the key, unless another process has it: one that listens somewhere else.
+/// Takes the key, unless another process has it: one with a different address.
 async fn begin(client: &Client, member: &Own, text: &[u8]) -> Result<i64, Problem> {
     let Own { id, address, .. } = member;
     identify(client, &member.cluster).await?;
@@ -478,7 +479,8 @@ async fn begin(client: &Client, member: &Own, text: &[u8]) -> Result<i64, Proble
     }
     let lease = client.lease_grant(LEASE_S).await?;
     match client.cas(key.as_bytes(), expected, text, lease.id).await? {
-        // From now on the schema cannot be raised past this member, but it may have been before.
+        // From now on the schema cannot be raised past this member, but another member may have
+        // raised it before.
         Cas::Won(_) => match identify(client, &member.cluster).await {
             Ok(()) => Ok(lease.id),
             Err(problem) => {
@@ -496,7 +498,7 @@ async fn begin(client: &Client, member: &Own, text: &[u8]) -> Result<i64, Proble
     }
 }
 
-/// Compares whose the prefix is, and takes it if it is nobody's.
+/// Checks that the prefix belongs to this cluster, and claims it if it belongs to none.
 async fn identify(client: &Client, ours: &Identity) -> Result<(), Problem> {
     let key = documents::IDENTITY.as_bytes();
     let there = match client.get(key).await?.value {
@@ -536,7 +538,7 @@ fn member_text(address: &str, presence: Presence, hears: &BTreeSet<MemberId>) ->
     documents::member_text(&member, hears)
 }
 
-/// Says each problem once, and when it is over.
+/// Logs each problem once, and when etcd answers again.
 #[derive(Default)]
 struct Problems {
     told: Option<String>,
@@ -544,7 +546,7 @@ struct Problems {
 
 impl Problems {
     fn tell(&mut self, problem: &str) {
-        // What follows names one of etcd's members after the other.
+        // The rest of the text names a different etcd member each time.
         let kind = problem.splitn(3, ':').take(2).collect::<Vec<_>>().join(":");
         if self.told.as_ref() != Some(&kind) {
             tracing::warn!("cluster: {problem}; trying again");

@@ -1,12 +1,12 @@
-//! Mistakes in the syntax of TOML, in the words of somebody who writes settings.
+//! Mistakes in TOML syntax, in words for people who write settings.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Kind, Problem};
 
-/// The errors of the parser, each with where it is, without those that only follow from others:
-/// one for each line, and none behind a list that does not end.
+/// Turns parser errors into problems, without errors that only follow from others: one problem for
+/// each line, and none after a list that does not end.
 pub(super) fn problems(
     text: &str,
     root: &DeTable<'_>,
@@ -39,7 +39,7 @@ pub(super) fn problems(
     problems
 }
 
-/// Where the outermost list or inline table begins that has `at` in it, or ends there.
+/// Returns the start of the outermost list or inline table that contains `at`, or ends there.
 fn open_value<'t, 'v: 't>(
     values: impl Iterator<Item = &'t Spanned<DeValue<'v>>>,
     at: usize,
@@ -47,7 +47,7 @@ fn open_value<'t, 'v: 't>(
     let around =
         |value: &Spanned<DeValue<'v>>| (value.span().start..=value.span().end).contains(&at);
     values.into_iter().find_map(|value| match value.get_ref() {
-        // The span of a section is that of its header.
+        // The span of a section covers only its header.
         DeValue::Table(table) if !around(value) => open_value(table.values(), at),
         DeValue::Array(all) if !around(value) => open_value(all.iter(), at),
         DeValue::Table(_) | DeValue::Array(_) => Some(value.span().start),

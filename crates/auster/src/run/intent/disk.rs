@@ -1,8 +1,9 @@
 //! Documents in one file of a folder, for a controller without a cluster.
 //!
-//! The file is replaced as a whole: written beside, synced, renamed. So it is always the state
-//! before a change or the one after it. A file that cannot be read is kept aside. Documents are
-//! held as the text that they have in the file, so that a change of few makes only these anew.
+//! The file is replaced as a whole: written beside the old one, synced, renamed. So it always has
+//! the state before a change or the state after it. An unreadable file is kept aside. Documents
+//! stay in memory as their text in the file, so that a change serialises only the changed
+//! documents.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -24,12 +25,12 @@ use crate::run::qos::Refused;
 const VERSION: u32 = 1;
 const BYTES_MAX: u64 = 64 << 20;
 
-/// A folder with documents, which is this process's alone.
+/// A folder with documents, which only this process uses.
 #[derive(Debug)]
 pub struct Disk {
     dir: PathBuf,
     state: State,
-    /// Held as long as the folder is.
+    /// The lock on the folder, held while this value lives.
     _lock: File,
 }
 
@@ -40,7 +41,7 @@ struct State {
     documents: BTreeMap<String, Kept>,
 }
 
-/// A document with whatever it has, so that one which cannot be read stays as it is.
+/// A document as stored, so that an unreadable document stays unchanged.
 #[derive(Debug)]
 struct Kept {
     revision: u64,
@@ -60,18 +61,18 @@ struct ReadKept {
     stored: Value,
 }
 
-/// The version alone, of a file that is otherwise of another one.
+/// The version of a file whose other fields may be of another version.
 #[derive(Deserialize)]
 struct Version {
     auster_state: u32,
 }
 
 impl Disk {
-    /// Opens a folder, which is made if there is none. If it has a file that cannot be read, that
-    /// one is kept aside, and the second value says so.
+    /// Opens a folder, and creates it if it does not exist. An unreadable file in the folder is
+    /// kept aside, and the second value reports it.
     ///
     /// # Errors
-    /// Another process has it, or it takes no files.
+    /// Another process uses the folder, or the folder is not writable.
     pub fn open(dir: &Path) -> Result<(Disk, Option<String>), Failure> {
         std::fs::create_dir_all(dir).map_err(|error| Failure::file(dir, error))?;
         let at = dir.join("lock");
@@ -102,7 +103,7 @@ impl Disk {
             Ok(Some(Err(why))) => Some(set_aside(&file, &why)?),
             Err(error) => return Err(Failure::file(&file, error)),
         };
-        // A folder that takes no file is found now, and not at the first change.
+        // Find an unwritable folder now, not at the first change.
         whole::replace(&file, &disk.state.text()).map_err(|error| Failure::file(&file, error))?;
         Ok((disk, line))
     }
@@ -132,13 +133,13 @@ impl Disk {
         self.state.documents.iter().map(read).collect()
     }
 
-    /// Carries out all of `writes`, or none. Returns the revision of it.
+    /// Carries out all of `writes`, or none. Returns their revision.
     pub(super) async fn write(&mut self, writes: &[Write]) -> Result<u64, Refused> {
         let before = self.state.carry_out(writes);
         let (file, text) = (self.file(), self.state.text());
         if text.len() as u64 > BYTES_MAX {
             self.state.undo(before);
-            // The next start would not read it.
+            // The next start would not read the file.
             return Err(Refused::Full(format!(
                 "{}: it would have over {BYTES_MAX} bytes; nothing was changed",
                 self.file().display()
@@ -160,8 +161,8 @@ impl Disk {
 }
 
 impl State {
-    /// Revisions of a new file begin above those of any earlier one, so that no tag which a client
-    /// has kept is valid again.
+    /// Makes an empty state. Its revisions begin above those of any earlier file, so that no tag
+    /// that a client has kept becomes valid again.
     fn new() -> State {
         State {
             revision: first_revision(),
@@ -169,7 +170,7 @@ impl State {
         }
     }
 
-    /// Returns what was there before, for [`State::undo`].
+    /// Applies writes. Returns the earlier documents, for [`State::undo`].
     fn carry_out(&mut self, writes: &[Write]) -> Vec<(String, Option<Kept>)> {
         self.revision += 1;
         let before = writes.iter().map(|Write { key, value, .. }| {
@@ -197,7 +198,7 @@ impl State {
         }
     }
 
-    /// The whole file.
+    /// Returns the text of the whole file.
     fn text(&self) -> Vec<u8> {
         let of_one = |(key, kept): (&String, &Kept)| key.len() + kept.stored.len() + 64;
         let size: usize = self.documents.iter().map(of_one).sum();
@@ -234,12 +235,13 @@ impl From<ReadState> for State {
     }
 }
 
-/// A revision above all those of earlier processes, with less than a thousand changes a second.
+/// Returns a revision above all revisions of earlier processes, if they made fewer than a thousand
+/// changes a second.
 pub fn first_revision() -> u64 {
     date::unix_seconds() * 1000
 }
 
-/// The state in a file, or what is wrong with it.
+/// Reads the state in a file. The inner error is the mistake in the file.
 fn read(file: &Path) -> std::io::Result<Option<Result<State, String>>> {
     let metadata = match std::fs::metadata(file) {
         Ok(metadata) => metadata,
@@ -265,7 +267,7 @@ fn parse(text: &[u8]) -> Result<State, String> {
     }
 }
 
-/// Renames a file that cannot be used, to a name that no file has. Returns the line about it.
+/// Renames an unusable file to a name that no file has. Returns a line that reports it.
 fn set_aside(file: &Path, why: &str) -> Result<String, Failure> {
     let name = |n: u64| file.with_extension(format!("json.{n}"));
     let number = (date::unix_seconds()..).find(|n| !name(*n).exists());
@@ -320,7 +322,7 @@ mod tests {
         assert_eq!(disk.documents()["services/b"].revision, first);
     }
 
-    /// Nothing of a change that could not be written is there, whatever it replaced.
+    /// A change that could not be written leaves nothing behind, whatever it replaced.
     #[tokio::test]
     async fn a_change_that_is_not_written_is_undone() {
         let dir = tempfile::tempdir().unwrap();
@@ -375,7 +377,7 @@ mod tests {
         }
     }
 
-    /// One document that cannot be read spoils no other, and stays in the file.
+    /// An unreadable document spoils no other document, and stays in the file.
     #[tokio::test]
     async fn a_document_that_cannot_be_read_stays_as_it_is() {
         let dir = tempfile::tempdir().unwrap();

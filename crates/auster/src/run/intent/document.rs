@@ -1,7 +1,7 @@
 //! Documents of the store: their keys, and their text, which is JSON.
 //!
-//! A key is `KIND/NAME`, as in the paths of the API. A document names who wrote it and when; both
-//! are for people, and nothing is decided by them.
+//! A key is `KIND/NAME`, as in the paths of the API. A document names its writer and the time of
+//! writing. Both are for people; no code depends on them.
 
 use cli::date;
 use control::flows::FlowName;
@@ -18,15 +18,15 @@ use crate::run::qos::tree::{Node, Reader, is_name};
 use crate::run::qos::{Item, read, show};
 use crate::run::topology::location;
 
-/// Bytes that a document may have; places of all switches are more.
+/// The most bytes of a document. The places of all switches may take more.
 const BYTES_MAX: usize = 64 << 10;
 const LAYOUT_BYTES_MAX: usize = 256 << 10;
 /// The key of the layout, of which there is one.
 const LAYOUT: &str = "layout/map";
-/// Characters of a text from elsewhere that a line shows.
+/// The most characters of a foreign text that a line shows.
 const CHARS_MAX: usize = 300;
 
-/// A document as it is stored. Fields that a later version adds are passed over.
+/// A document as it is stored. Fields that a later version adds are ignored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stored {
     pub by: String,
@@ -44,7 +44,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// The key that orders all writes. It asks for nothing.
+    /// Returns the document of the key that orders all writes. It requests nothing.
     pub fn order() -> Document {
         Document {
             by: String::new(),
@@ -67,7 +67,7 @@ impl Stored {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads what it asks for under this key.
+    /// Reads the request in a stored document under this key.
     pub fn read(self, key: &str) -> Document {
         let node = Node::of_json(&self.document);
         Document {
@@ -95,7 +95,7 @@ pub fn read(key: &str, text: &[u8]) -> Document {
     }
 }
 
-/// Bytes that a document of this key may have.
+/// Returns the most bytes that a document of this key may have.
 pub fn bytes_max(key: &str) -> usize {
     match key == LAYOUT {
         true => LAYOUT_BYTES_MAX,
@@ -115,7 +115,7 @@ fn content(item: &Item, node: &Node) -> Result<Put, String> {
     }
 }
 
-/// Reads what is asked for of an item.
+/// Reads the request for an item.
 pub fn put(reader: &mut Reader, item: &Item, node: &Node) -> Option<Put> {
     match item {
         Item::Port(at) => read::port(reader, node).map(|port| Put::Port(*at, port)),
@@ -144,7 +144,7 @@ pub fn put(reader: &mut Reader, item: &Item, node: &Node) -> Option<Put> {
     }
 }
 
-/// The text of an item as the API shows it.
+/// Returns the body of an item as the API shows it.
 pub fn body(put: &Put) -> Value {
     match put {
         Put::Port(at, port) => json!(show::port(*at, port)),
@@ -178,7 +178,7 @@ fn owned(text: &str) -> Result<FlowName, String> {
     }
 }
 
-/// The item of a key, or what is wrong with it. An item has one key.
+/// Returns the item of a key, or the mistake in the key. An item has one key.
 pub fn item(text: &str) -> Result<Item, String> {
     let unknown = || "no kind of document has this key".to_owned();
     let (kind, name) = text.split_once('/').ok_or_else(unknown)?;
@@ -212,13 +212,13 @@ pub fn item(text: &str) -> Result<Item, String> {
     }
 }
 
-/// A text from elsewhere for a line: bounded, and without control characters.
+/// Prepares a foreign text for a line: bounded, and without control characters.
 pub fn shown(text: &str) -> String {
     let visible = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().take(CHARS_MAX).map(visible).collect()
 }
 
-/// A time of UTC, as `2026-11-28T06:05:04Z`.
+/// Formats a time in UTC, as `2026-11-28T06:05:04Z`.
 fn time_of_day(unix_s: u64) -> String {
     let (day, of_day) = (date::day(unix_s), unix_s % 86_400);
     let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);

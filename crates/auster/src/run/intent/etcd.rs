@@ -1,8 +1,8 @@
-//! Documents in etcd, for the members of a cluster: each in a key of its own.
+//! Documents in etcd, for the members of a cluster. Each has its own key.
 //!
-//! Every write also writes [`ORDER`], in one transaction that compares both. So writes of all
-//! members have one order, and each was checked against all before it. A write is never sent twice:
-//! if its outcome is unknown, etcd is asked whether it is there.
+//! Every write also writes [`ORDER`], in one transaction that compares both. So the writes of all
+//! members have one order, and each was checked against all earlier ones. A write is never sent
+//! twice: if its outcome is unknown, this member asks etcd whether the write is there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,26 +20,26 @@ use super::{Intent, ORDER, UNKNOWN, Write, Written};
 use crate::run::cluster::documents;
 use crate::run::qos::Refused;
 
-/// Before the key of each document.
+/// The prefix of each document's key.
 pub const PREFIX: &str = "/auster/v1/intent/";
 
-/// The time between two readings of everything: see [`Known::read`](super::known::Known::read).
+/// The time between two reads of all documents; see [`Known::read`](super::known::Known::read).
 const REPAIR: Duration = Duration::from_secs(300);
 /// The pause after a failure, doubled each time.
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(2);
-/// The time that a member waits for the first reading before it may serve without.
+/// The time that a member waits for the first read before it may serve without one.
 pub const WAIT_MAX: Duration = Duration::from_secs(10);
-/// The time that a watch takes at least: one that ends at once must not have all read again and
-/// again.
+/// The shortest time that a watch takes: a watch that ends at once must not cause one full read
+/// after another.
 const WATCH_MIN: Duration = Duration::from_millis(500);
 
-/// etcd, for the writes of one member.
+/// A writer to etcd, for one member.
 pub struct Etcd {
     client: Client,
-    /// The member.
+    /// The name of the member.
     by: String,
-    /// Makes the mark of each write unlike all others.
+    /// The seed that makes the mark of each write unique.
     seed: u64,
     writes: AtomicU64,
 }
@@ -48,7 +48,7 @@ fn full_key(key: &str) -> Vec<u8> {
     format!("{PREFIX}{key}").into_bytes()
 }
 
-/// The client has checked that revisions are positive.
+/// Converts a revision of etcd, which the client has checked to be positive.
 fn revision(of_etcd: i64) -> u64 {
     u64::try_from(of_etcd).unwrap_or(0)
 }
@@ -104,7 +104,7 @@ impl Etcd {
                 });
                 Ok(Written::Lost(seen.max().unwrap_or(0)))
             }
-            // The write may be done all the same.
+            // The write may have been done all the same.
             Err(error @ (Error::Unknown(_) | Error::Full)) => {
                 let written = self.outcome(writes, order, &mark).await;
                 match (written, error) {
@@ -117,7 +117,7 @@ impl Etcd {
         }
     }
 
-    /// The outcome of a write that was sent: `None` if etcd does not say.
+    /// Returns the outcome of a write that was sent; `None` if etcd does not show it.
     async fn outcome(&self, writes: &[Write], order: u64, mark: &[u8]) -> Option<Written> {
         let last = self.client.get(&full_key(ORDER)).await.ok()?.value?;
         let last_revision = revision(last.mod_revision);
@@ -125,11 +125,11 @@ impl Etcd {
             return Some(Written::Done(last_revision));
         }
         if last_revision == order {
-            // It may still arrive.
+            // The write may still arrive.
             return None;
         }
-        // Others have written since, so it is done already or never will be: one of its documents
-        // says which, unless they have written that too.
+        // Others have written since, so the write is done already or never will be. One of its
+        // documents shows which, unless others have written that document too.
         let has_text = |write: &&Write| write.value.is_some();
         let write = writes.iter().find(has_text).or(writes.first())?;
         let there = self.client.get(&full_key(&write.key)).await.ok()?.value;
@@ -138,7 +138,8 @@ impl Etcd {
     }
 }
 
-/// The outcome of a write, once others have written in `last`, from what its key has then.
+/// Returns the outcome of a write, once others have written in `last`, from the value `there` of
+/// its key.
 pub(super) fn read_outcome(
     write: &Write,
     last: u64,
@@ -161,11 +162,10 @@ fn refused(error: &Error) -> Refused {
     }
 }
 
-/// Brings what etcd has to this member, until the task is aborted: everything, then each change;
-/// and everything again after each gap. Begins once `named` says that etcd has this member, and so
-/// is its cluster's. `loaded` is called when the first reading has come; or after `wait`
-/// without one, once no other member `is_ready_elsewhere`: this one would take away from switches
-/// what it has not read.
+/// Copies etcd's documents to this member, until the task is aborted: first all, then each change,
+/// and all again after each gap. Begins once `named` says that etcd has this member, and so is its
+/// cluster's. `loaded` is called after the first read. Without one it is called after `wait`, once
+/// no other member `is_ready_elsewhere`: this member would remove unread documents from switches.
 pub async fn follow<F: Future<Output = bool>>(
     intent: Arc<Intent>,
     client: Client,
@@ -206,7 +206,8 @@ pub async fn follow<F: Future<Output = bool>>(
             }
             Err(error) => {
                 intent.note_away(&error.to_string());
-                // Neither junk nor its amount may keep the network from being served.
+                // Neither unreadable data nor its amount may keep this member from serving the
+                // network.
                 let is_over = began.elapsed() > wait;
                 if is_over && !intent.is_loaded() && !is_ready_elsewhere().await {
                     loaded();
@@ -224,7 +225,7 @@ pub async fn follow<F: Future<Output = bool>>(
     }
 }
 
-/// Reads all documents, and after them whether they may have a schema that is not known here.
+/// Reads all documents, and then the schema in use, if it is newer than this auster's.
 async fn read(client: &Client) -> Result<(etcd::Snapshot, Option<u32>), Error> {
     let read = client.read_all(PREFIX.as_bytes()).await?;
     let cluster = client.get(documents::IDENTITY.as_bytes()).await?.value;
@@ -232,9 +233,9 @@ async fn read(client: &Client) -> Result<(etcd::Snapshot, Option<u32>), Error> {
     Ok((read, in_use.filter(|in_use| *in_use > documents::SCHEMA)))
 }
 
-/// Takes changes until some may be missing, somebody wants everything read, or it is time to.
+/// Applies changes until some may be missing, somebody asks for a full read, or `until` has come.
 async fn watch(intent: &Intent, client: &Client, from: i64, until: Instant) {
-    // With the key of the schema: its change comes before documents that have the next one.
+    // Watch the key of the schema too: it changes before documents of the next schema arrive.
     let Ok(mut watch) = client.watch(documents::PREFIX.as_bytes(), from).await else {
         return;
     };
@@ -274,7 +275,7 @@ fn is_of_cluster(change: &Change) -> bool {
     change.key() == documents::IDENTITY.as_bytes()
 }
 
-/// A pair of etcd as a document; `None` if its key is no text.
+/// Reads a pair of etcd as a document; `None` if its key is not text.
 fn parsed(key: &[u8], value: &[u8]) -> Option<(String, Document)> {
     let key = std::str::from_utf8(key).ok()?.strip_prefix(PREFIX)?;
     Some((key.to_owned(), document::read(key, value)))

@@ -1,4 +1,4 @@
-//! An exported document as changes, and their way into the store.
+//! Reads an exported document as changes, and puts them into the store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use crate::run::qos::Refused;
 use crate::run::qos::held::Op;
 use crate::run::qos::tree::{Node, Reader};
 
-/// Bytes of the documents of one part of an import: etcd takes 1.5 MB in a request.
+/// The most bytes of documents in one part of an import: etcd accepts 1.5 MB in a request.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 
 /// Reads an exported document, `{"documents": [{"kind", "name", "document"}, …]}`, into changes.
-/// All mistakes are noted by their place in it.
+/// Every mistake is noted with its place in the document.
 pub fn imported(reader: &mut Reader, node: &Node) -> Vec<Op> {
     let known = ["auster_intent", "documents"];
     if !reader.only(node, "document of auster state export", &known) {
@@ -64,8 +64,9 @@ pub fn imported(reader: &mut Reader, node: &Node) -> Vec<Op> {
 }
 
 impl Intent {
-    /// Puts all of these, after a check of them as a whole. More than etcd takes at once go there
-    /// in parts, each of which is checked again. `kept` is dropped at the end of that.
+    /// Puts all of these, after a check of them as a whole. If they exceed what etcd accepts at
+    /// once, they are written in parts, and each part is checked again. `kept` is dropped at the
+    /// end.
     pub async fn import(
         self: &Arc<Intent>,
         ops: Vec<Op>,
@@ -117,8 +118,8 @@ impl Intent {
     }
 }
 
-/// Parts of at most `most` documents and about `bytes` bytes, in their order. A document alone may
-/// have more.
+/// Splits changes, in their order, into parts of at most `most` documents and about `bytes` bytes.
+/// A single document may exceed `bytes`.
 pub(super) fn parts(ops: Vec<Op>, most: usize, bytes: usize) -> Vec<Vec<Op>> {
     let mut parts: Vec<Vec<Op>> = Vec::new();
     let mut left = 0;

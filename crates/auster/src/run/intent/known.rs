@@ -1,4 +1,4 @@
-//! A copy of what the store has, pure: it follows readings of everything, single changes, and the
+//! A copy of the store's documents, without I/O. It follows full reads, single changes, and the
 //! writes of this process, which may be ahead of both.
 //!
 //! Revisions of the store order all changes. Documents that a restored store has lost stay for a
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clock::{Duration, Instant};
 
-/// How long documents stay that a restored store has lost.
+/// How long documents stay after a restored store has lost them.
 pub const MISSING_MAX: Duration = Duration::from_secs(600);
 
 /// A document, and the revision that wrote it.
@@ -23,8 +23,8 @@ pub struct Doc<T> {
 pub struct Read<T> {
     pub cluster_id: u64,
     pub revision: u64,
-    /// [`Known::revision`] when the question was sent. A store that answers with an earlier one has
-    /// lost data.
+    /// [`Known::revision`] when the read was sent. A store that answers with an earlier revision
+    /// has lost data.
     pub floor: u64,
     pub docs: BTreeMap<String, Doc<T>>,
 }
@@ -33,13 +33,13 @@ pub struct Read<T> {
 #[derive(Clone, Debug)]
 pub struct Known<T> {
     docs: BTreeMap<String, Doc<T>>,
-    /// Documents that a restored store has lost, and how long they stay.
+    /// Documents that a restored store has lost, with the time until which they stay.
     missing: BTreeMap<String, (Doc<T>, Instant)>,
-    /// Keys that this process has deleted, by revision: a reading may be older.
+    /// Keys that this process has deleted, with the revisions: a read may be older.
     deleted: BTreeMap<String, u64>,
     cluster_id: Option<u64>,
     revision: u64,
-    /// Readings of everything that found something which no change had reported.
+    /// The number of full reads that found a difference no change had reported.
     pub repaired: u64,
 }
 
@@ -57,7 +57,7 @@ impl<T> Default for Known<T> {
 }
 
 impl<T> Known<T> {
-    /// The latest revision that has come here.
+    /// Returns the latest revision that this copy has received.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -73,7 +73,7 @@ impl<T> Known<T> {
         self.docs.get(key).or(missing)
     }
 
-    /// All that [`Known::wanted`] finds.
+    /// Iterates over all documents that [`Known::wanted`] finds.
     pub fn all_wanted(&self) -> impl Iterator<Item = (&String, &Doc<T>)> {
         let missing = self.missing.iter().map(|(key, (doc, _))| (key, doc));
         self.docs.iter().chain(missing)
@@ -87,11 +87,11 @@ impl<T> Known<T> {
         self.missing.keys()
     }
 
-    /// Takes a reading of everything. Returns the keys whose document is another one now.
+    /// Applies a full read. Returns the keys whose documents changed.
     ///
-    /// A store that is another one, or behind what it had, was restored from a backup. What it has
-    /// lost is not torn down at once: it stays for [`MISSING_MAX`] as missing, unless somebody
-    /// writes or deletes it.
+    /// A different store, or one behind its earlier revision, was restored from a backup. Its lost
+    /// documents are not removed at once: they stay for [`MISSING_MAX`] as missing, unless somebody
+    /// writes or deletes them.
     pub fn read(&mut self, now: Instant, read: Read<T>) -> BTreeSet<String> {
         let is_first = self.cluster_id.is_none();
         let is_other = self.cluster_id.is_some_and(|id| id != read.cluster_id);
@@ -110,7 +110,7 @@ impl<T> Known<T> {
             }
             if let Some(doc) = self.docs.remove(&key) {
                 match is_restored {
-                    // It stays, so nothing is another one.
+                    // The document stays, so nothing changed.
                     true => drop(self.missing.insert(key, (doc, now + MISSING_MAX))),
                     false => {
                         is_repaired = true;
@@ -138,8 +138,8 @@ impl<T> Known<T> {
         changed
     }
 
-    /// Takes one change of the store, `None` for a deletion. Returns whether the document is
-    /// another one now.
+    /// Applies one change of the store; a `value` of `None` is a deletion. Returns whether the
+    /// document changed.
     pub fn change(&mut self, key: &str, revision: u64, value: Option<T>) -> bool {
         self.revision = self.revision.max(revision);
         let known = self.docs.get(key).map_or(0, |doc| doc.revision);
@@ -157,7 +157,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// Takes a write of this process, which the store has confirmed.
+    /// Applies a write of this process, which the store has confirmed.
     pub fn wrote(&mut self, key: &str, revision: u64, value: Option<T>) {
         let is_deleted = value.is_none();
         self.change(key, revision, value);
@@ -185,7 +185,7 @@ mod tests {
     const KEYS: [&str; 3] = ["a", "b", "c"];
     const NOW: Instant = Instant::START;
 
-    /// A store as a list of its changes; the revision of one is its place, from 1.
+    /// A store as a list of its changes. The revision of a change is its place, from 1.
     type History = Vec<(usize, Option<u8>)>;
 
     fn state(history: &History, revision: usize) -> BTreeMap<String, Doc<u8>> {
@@ -220,8 +220,8 @@ mod tests {
     }
 
     proptest! {
-        /// Readings, changes that come twice or after a newer reading, and own writes ahead of
-        /// both: in the end everything is as in the store, and nothing is held for lost.
+        /// Reads, changes that arrive twice or after a newer read, and own writes ahead of both: in
+        /// the end the copy equals the store, and no document counts as lost.
         #[test]
         fn whatever_comes_first_the_copy_is_the_store(
             history in histories(),
@@ -252,7 +252,7 @@ mod tests {
                         (from..to).for_each(|n| take(&mut known, n));
                         watched = watched.max(to);
                     }
-                    // A reading that was sent at some time, and answered not before.
+                    // A read that was sent at some time and answered at or after that time.
                     3 => {
                         let floor = known.revision().min(written as u64);
                         let at = (floor as usize + by).min(written);
@@ -269,7 +269,7 @@ mod tests {
             prop_assert_eq!(found, state(&history, history.len()));
         }
 
-        /// A reading that is older than an own write undoes nothing of it.
+        /// A read that is older than an own write does not undo the write.
         #[test]
         fn a_reading_that_was_under_way_undoes_no_own_write(history in histories()) {
             let last = history.len() - 1;
@@ -284,7 +284,7 @@ mod tests {
             prop_assert_eq!(known.missing().count(), 0);
         }
 
-        /// A restore takes nothing away at once, and gives nothing up that is still there.
+        /// A restore removes nothing at once, and expiry removes nothing that the store still has.
         #[test]
         fn a_restored_store_takes_nothing_away_at_once(history in histories(), cut in 0..40usize) {
             let cut = cut.min(history.len() - 1);
@@ -298,7 +298,7 @@ mod tests {
                 prop_assert!(known.wanted(key).is_some(), "{}", key);
                 prop_assert_eq!(known.is_missing(key), !kept.contains_key(key));
             }
-            // The next reading of the same store finds nothing new.
+            // The next read of the same store finds nothing new.
             let floor = known.revision();
             prop_assert!(known.read(NOW, read(&history, cut, floor)).is_empty());
             let gone = known.expire(NOW + MISSING_MAX);

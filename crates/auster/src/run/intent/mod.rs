@@ -1,8 +1,9 @@
-//! The requests of the API, kept in a store: in etcd for all members of a cluster, in a folder,
-//! or in memory. The store comes first: a change is checked, stored, and then carried out. What the
-//! store has and the network cannot have is left out, named once and counted.
+//! The requests of the API, kept in a store: in etcd for all members of a cluster, in a folder, or
+//! in memory. The store comes first: a change is checked, stored, and then carried out. Stored
+//! documents that the network cannot use are left out, reported once and counted.
 //!
-//! [`known`] is the copy of the store, and [`fit`](super::qos) chooses what fits together.
+//! [`known`] is the copy of the store, and [`fit`](super::qos) chooses the documents that fit
+//! together.
 
 mod disk;
 mod document;
@@ -33,26 +34,26 @@ pub use import::imported;
 use known::{Doc, Read};
 use seen::Seen;
 
-/// The key that every write of a member writes too. It is no document.
+/// The key that every write of a member also writes. It is not a document.
 const ORDER: &str = "order";
-/// Documents that are kept.
+/// The most documents that the store keeps.
 const DOCUMENTS_MAX: usize = 20_000;
-/// Documents of one write: etcd takes 128 steps in a transaction.
+/// The most documents in one write: etcd accepts 128 steps in a transaction.
 const WRITES_MAX: usize = 100;
-/// Changes that are carried out or wait for their turn. Others wait as their requests.
+/// Changes that are running or wait for their turn. Further ones wait inside their requests.
 const UNDER_WAY_MAX: usize = 64;
-/// Attempts of a write that others come before.
+/// Attempts at a write that others overtake.
 const ATTEMPTS_MAX: usize = 20;
-/// The time for what others have written to arrive here.
+/// The time for writes of other members to arrive here.
 const ARRIVE_MAX: Duration = Duration::from_secs(2);
-/// The time between two attempts to fit everything.
+/// The time between two attempts to fit all documents.
 const FIT_PAUSE: clock::Duration = clock::Duration::from_secs(5);
-/// The answer to a change that may be done or not.
+/// The answer to a change that may or may not be done.
 const UNKNOWN: &str = "it is unknown whether this is kept; GET it, and try again";
 /// Events that may wait to be printed; more are lost.
 const EVENTS_MAX: usize = 256;
 
-/// Where documents are kept.
+/// The place where documents are kept.
 pub enum Store {
     /// Nowhere: they end with this process.
     Memory,
@@ -61,15 +62,15 @@ pub enum Store {
 }
 
 impl Store {
-    /// A folder. The second value is a line about a file in it that could not be used.
+    /// Opens a store in a folder. The second value is a line about an unusable file in the folder.
     pub fn disk(dir: &Path) -> Result<(Store, Option<String>), Failure> {
         let (disk, line) = Disk::open(dir)?;
         Ok((Store::Disk(Mutex::new(disk)), line))
     }
 }
 
-/// A write of a document, `None` for a deletion, if the store has the revision `expected`; 0 if it
-/// has none.
+/// A write of a document, or a deletion if the value is `None`. It applies only if the store has
+/// the revision `expected`; 0 stands for no document.
 #[derive(Clone, Debug)]
 struct Write {
     key: String,
@@ -77,21 +78,22 @@ struct Write {
     value: Option<Stored>,
 }
 
-/// The end of a write that was not refused.
+/// The outcome of a write that was not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
-    /// It is done, in this revision.
+    /// The write is done, in this revision.
     Done(u64),
-    /// Another write came first: the greatest revision among what is there.
+    /// Another write came first. The value is the greatest revision among the documents found in
+    /// the store.
     Lost(u64),
 }
 
 /// Conditions of a request, by revisions (RFC 9110, 13.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct When {
-    /// It is one of these.
+    /// The document's revision must be one of these.
     pub is: Option<Tags>,
-    /// It is none of these.
+    /// The document's revision must be none of these.
     pub is_not: Option<Tags>,
 }
 
@@ -120,16 +122,16 @@ impl When {
 /// A request to change something.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
-    /// All of them, or none.
+    /// The operations. All of them are carried out, or none.
     pub ops: Vec<Op>,
-    /// Whether nothing of it may be there.
+    /// Whether none of the items may exist yet.
     pub is_new: bool,
     /// The condition for each of `ops`.
     pub when: When,
 }
 
 impl Change {
-    /// A change of what is there or not.
+    /// Makes a change whose items may exist or not.
     pub fn new(ops: Vec<Op>, when: When) -> Change {
         let is_new = false;
         Change { ops, is_new, when }
@@ -140,21 +142,22 @@ impl Change {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     pub revision: u64,
-    /// The number of items that were not there before.
+    /// The number of items that did not exist before.
     pub created: usize,
     pub replaced: usize,
-    /// It is in use too. Otherwise it is kept, and will be once the controller has time.
+    /// Whether the change is in use too. Otherwise it is stored, and takes effect once the
+    /// controller has time.
     pub is_in_use: bool,
 }
 
-/// Documents that a change has put back into the store, with the revisions of that and before. A
-/// condition is about the one before: the client has seen no other.
+/// Documents that a change has put back into the store, each with its new and its earlier revision.
+/// A condition is checked against the earlier revision: the client has seen no other.
 type PutBack = BTreeMap<String, (u64, u64)>;
 
-/// A report of what happens without a request.
+/// An event that no request has caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IntentEvent {
-    /// A document is left out, and why.
+    /// A document is left out, with the reason.
     LeftOut { key: String, why: String },
     /// The store was restored, and has lost documents that stay for ten minutes.
     Missing(Vec<String>),
@@ -164,7 +167,7 @@ pub enum IntentEvent {
     Layout(usize),
 }
 
-/// For metrics.
+/// Counts for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub documents: usize,
@@ -175,7 +178,7 @@ pub struct Counts {
     pub repaired: u64,
 }
 
-/// The requests that the API has taken.
+/// The requests that the API has accepted.
 pub struct Intent {
     held: Arc<Held>,
     clock: Clock,
@@ -183,11 +186,11 @@ pub struct Intent {
     by: String,
     store: Store,
     seen: Lock<Seen>,
-    /// Whoever changes the API's layer has it.
+    /// The lock for changes of the API's layer.
     turn: Mutex<Turn>,
-    /// Places for changes, which may outlive their requests.
+    /// Permits for changes, which may outlive their requests.
     under_way: Arc<Semaphore>,
-    /// The revision known, and the number of readings.
+    /// The known revision, and the number of full reads.
     progress: watch::Sender<(u64, u64)>,
     reread: Notify,
     events: mpsc::Sender<IntentEvent>,
@@ -195,7 +198,7 @@ pub struct Intent {
 
 #[derive(Default)]
 struct Turn {
-    /// Not everything is as the store has it, for want of time.
+    /// Whether the API's layer lags behind the store, for lack of time.
     is_behind: bool,
     fitted_at: Option<Instant>,
 }
@@ -223,7 +226,8 @@ impl Intent {
         (Arc::new(intent), to_print)
     }
 
-    /// Takes what a store on this machine has; etcd's comes by [`etcd::follow`].
+    /// Loads the documents of a store on this machine. Documents in etcd arrive through
+    /// [`etcd::follow`].
     pub async fn load(&self) {
         let (revision, docs) = match &self.store {
             Store::Memory => (disk::first_revision(), BTreeMap::new()),
@@ -279,7 +283,7 @@ impl Intent {
         self.seen().known.wanted(&document::key(item)).is_some()
     }
 
-    /// The items that are kept under keys which begin so.
+    /// Returns the kept items whose keys begin with `prefix`.
     pub fn items(&self, prefix: &str) -> Vec<Item> {
         let seen = self.seen();
         let keys = seen.known.all_wanted().map(|(key, _)| key);
@@ -311,7 +315,7 @@ impl Intent {
         self.seen().too_old = Some(why);
     }
 
-    /// All documents: those in use, those left out and those that the store has lost.
+    /// Returns all documents: in use, left out, or lost by the store.
     pub fn document(&self) -> Result<Value, Refused> {
         let seen = self.seen();
         seen.check_loaded()?;
@@ -339,8 +343,8 @@ impl Intent {
         Ok(json!({"auster_intent": 1, "documents": documents}))
     }
 
-    /// Carries out a change: first in the store, then here. Returns when both are done. A caller
-    /// that goes away stops nothing: half of a change would be lost.
+    /// Carries out a change: first in the store, then here. Returns when both are done. The change
+    /// continues if the caller goes away: half of it would be lost otherwise.
     pub async fn change(self: &Arc<Intent>, change: Change) -> Result<Changed, Refused> {
         let intent = self.clone();
         let change = async move { intent.change_counted(&change).await };
@@ -359,7 +363,8 @@ impl Intent {
             let mut turn = self.turn.lock().await;
             let (mut writes, applies, mut changed) = self.prepare(change, &put_back)?;
             self.held.check(&applies).await?;
-            // Whoever else keeps what the store has lost hears of the end only of what is there.
+            // First put lost documents back: other members that keep them learn of a deletion only
+            // if the document exists in the store.
             let lost = self.lost_of(&writes);
             let is_whole = lost.is_empty();
             if !is_whole {
@@ -367,7 +372,7 @@ impl Intent {
             }
             let before = self.revisions(&writes);
             let order = self.seen().known.get(ORDER).map_or(0, |doc| doc.revision);
-            // Nothing arrives while this has its turn.
+            // No change arrives while this task has its turn.
             let known = (self.revision_known(), self.progress.borrow().1);
             let written = match &self.store {
                 Store::Memory => Ok(Written::Done(self.revision_known() + 1)),
@@ -394,7 +399,7 @@ impl Intent {
         Err(Refused::Away("others change it all the time".to_owned()))
     }
 
-    /// The writes of a change, and what of it concerns the API's layer.
+    /// Returns the writes of a change, and its steps that concern the API's layer.
     fn prepare(
         &self,
         change: &Change,
@@ -428,7 +433,7 @@ impl Intent {
                     return Err(Refused::Exists(item));
                 }
                 Op::Put(put, _) => Some(Stored::new(put, &self.by)),
-                // Nobody else would say so of it.
+                // No other check reports a missing layout.
                 Op::Delete(Item::Layout) if there.is_none() => {
                     return Err(Refused::Unknown(item));
                 }
@@ -461,8 +466,8 @@ impl Intent {
         Ok((writes, applies, changed))
     }
 
-    /// Whether a change that is stored is in use too. It was checked, so only want of time keeps it
-    /// from that.
+    /// Whether a stored change is in use too. The change was checked, so only lack of time can
+    /// delay its use.
     fn is_in_use(&self, change: &Change, revision: u64) -> bool {
         let seen = self.seen();
         let is_done = |op: &Op| {
@@ -472,7 +477,7 @@ impl Intent {
         change.ops.iter().all(is_done)
     }
 
-    /// The revisions of what these are to replace.
+    /// Returns the revisions of the documents that these writes replace.
     fn revisions(&self, writes: &[Write]) -> Vec<(String, u64)> {
         let seen = self.seen();
         let revision = |write: &Write| {
@@ -482,7 +487,7 @@ impl Intent {
         writes.iter().filter_map(revision).collect()
     }
 
-    /// Writes that put documents back which the store has lost and which are to be deleted.
+    /// Returns writes that put lost documents back into the store before they are deleted.
     fn lost_of(&self, writes: &[Write]) -> Vec<Write> {
         let seen = self.seen();
         let put_back = |write: &Write| {
@@ -497,7 +502,7 @@ impl Intent {
         writes.iter().filter_map(put_back).collect()
     }
 
-    /// Takes note of a write that is done, and has it carried out.
+    /// Records a completed write, and has it carried out.
     async fn finish(&self, turn: &mut Turn, writes: Vec<Write>, revision: u64) {
         let mut keys = BTreeSet::new();
         {
@@ -515,8 +520,8 @@ impl Intent {
         self.settle(turn, keys).await;
     }
 
-    /// Waits until a revision has arrived here that was not `known`. If nothing of it is new,
-    /// everything is read.
+    /// Waits until `revision` has arrived here, if it is newer than `known`. If it is not newer or
+    /// does not arrive, has everything read.
     async fn wait_for(&self, revision: u64, (known, reads): (u64, u64)) {
         let mut progress = self.progress.subscribe();
         if revision > known {
@@ -530,7 +535,7 @@ impl Intent {
         let _ = timeout(ARRIVE_MAX, read).await;
     }
 
-    /// Takes a reading of everything.
+    /// Applies a full read.
     async fn take_read(&self, mut read: Read<Document>) {
         let mut turn = self.turn.lock().await;
         let now = self.clock.now();
@@ -555,7 +560,7 @@ impl Intent {
         self.progress.send_modify(|(_, reads)| *reads += 1);
     }
 
-    /// Takes changes in their order, `None` for a deletion.
+    /// Applies changes in their order; a document of `None` is a deletion.
     async fn take_changes(&self, changes: Vec<(String, u64, Option<Document>)>) {
         let mut turn = self.turn.lock().await;
         let keys = {
@@ -577,7 +582,7 @@ impl Intent {
         self.settle(&mut turn, keys).await;
     }
 
-    /// Brings the API's layer in line with what is known of these keys.
+    /// Brings the API's layer in line with the known documents of these keys.
     async fn settle(&self, turn: &mut Turn, keys: BTreeSet<String>) {
         let ops = {
             let mut seen = self.seen();
@@ -585,7 +590,7 @@ impl Intent {
                 .filter_map(|key| seen.op(key))
                 .collect::<Vec<_>>()
         };
-        // Until it is done: whatever ends this task, the layer is made anew.
+        // Set until the change is done: however this task ends, the layer is then rebuilt.
         let was_behind = std::mem::replace(&mut turn.is_behind, true);
         let done = match ops.is_empty() {
             true => Ok(()),
@@ -605,7 +610,7 @@ impl Intent {
                         _ => drop(seen.applied.remove(&key)),
                     }
                 }
-                // Something may fit now.
+                // Documents that were left out may fit now.
                 let may_fit = !ops.is_empty() && seen.left_out_for_others() > 0;
                 turn.is_behind = was_behind || may_fit;
             }
@@ -616,7 +621,7 @@ impl Intent {
         self.report();
     }
 
-    /// Chooses anew what is in use of all that is known.
+    /// Chooses again which of the known documents are in use.
     async fn fit(&self, turn: &mut Turn) {
         turn.fitted_at = Some(self.clock.now());
         turn.is_behind = true;
@@ -654,7 +659,7 @@ impl Intent {
         self.report();
     }
 
-    /// Reports how far this is, and what is left out since.
+    /// Reports the known revision, and the documents left out since the last report.
     fn report(&self) {
         let (revision, lines, layout) = {
             let mut seen = self.seen();
@@ -680,7 +685,7 @@ impl Intent {
         let _ = self.events.try_send(event);
     }
 
-    /// Something beside the documents has changed: others may fit.
+    /// Fits the documents again, after a change elsewhere that may let more of them fit.
     pub async fn refit(&self) {
         let mut turn = self.turn.lock().await;
         if self.seen().left_out_for_others() > 0 {
@@ -688,7 +693,7 @@ impl Intent {
         }
     }
 
-    /// Does what waits for its time, until the task is aborted.
+    /// Does the work that is due by time, until the task is aborted.
     pub async fn keep(self: Arc<Intent>) {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -705,7 +710,7 @@ impl Intent {
         }
     }
 
-    /// Carries this out even if nobody waits for it any more.
+    /// Carries `work` out even if nobody waits for it any more.
     async fn to_its_end(
         &self,
         work: impl Future<Output = Result<Changed, Refused>> + Send + 'static,

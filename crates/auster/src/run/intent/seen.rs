@@ -1,4 +1,4 @@
-//! The copy of the store with what of it is in use, and what is left out.
+//! The copy of the store, with the documents in use and those left out.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,18 @@ pub(super) struct Seen {
     pub(super) known: Known<Document>,
     /// The store was read once.
     pub(super) is_loaded: bool,
-    /// The last failure of a reading before.
+    /// The last failure to read the store, until a read succeeds.
     pub(super) away: Option<String>,
-    /// Why this auster neither reads nor writes what the store has.
+    /// The reason why this auster neither reads nor writes the store's documents.
     pub(super) too_old: Option<String>,
     /// Documents in use, by key, with their revisions.
     pub(super) applied: BTreeMap<String, u64>,
-    /// Documents that are not, with their revisions and the reason.
+    /// Documents not in use, with their revisions and the reason.
     pub(super) left_out: BTreeMap<String, (u64, String)>,
-    /// Those of them that nobody has heard of yet.
+    /// Documents left out that were not reported yet.
     pub(super) unreported: Vec<(String, String)>,
-    /// The revision of the layout that was reported last, 0 without one. `None` before the first.
+    /// The revision of the layout that was last reported, 0 without a layout. `None` before the
+    /// first report.
     pub(super) layout: Option<u64>,
     pub(super) writes: u64,
     pub(super) writes_refused: u64,
@@ -53,8 +54,8 @@ impl Seen {
         keys.filter(|(key, _)| *key != ORDER).count()
     }
 
-    /// Leaves documents out of a reading that has more than `most`: new ones, as a document that
-    /// was known and is not read counts as deleted.
+    /// Leaves documents out of a read that has more than `most`. Only new ones: a known document
+    /// that is missing from the read counts as deleted.
     pub(super) fn bound(&self, read: &mut BTreeMap<String, Doc<Document>>, most: usize) {
         let over = read.keys().filter(|key| *key != ORDER).count();
         let over = over.saturating_sub(most);
@@ -65,14 +66,14 @@ impl Seen {
         }
     }
 
-    /// Whether the store has what is put.
+    /// Whether the store already has the document of this put.
     pub(super) fn has(&self, op: &Op) -> bool {
         let there = self.known.get(&document::key(&op.item()));
         let there = there.and_then(|doc| doc.value.content.as_ref().ok());
         matches!(op, Op::Put(put, _) if there == Some(put.as_ref()))
     }
 
-    /// The change of the API's layer that follows from what is known of a key.
+    /// Returns the change of the API's layer that follows from the known document of a key.
     pub(super) fn op(&mut self, key: &str) -> Option<Op> {
         if key == ORDER {
             return None;
@@ -103,7 +104,7 @@ impl Seen {
         self.left_out.insert(key, (revision, why));
     }
 
-    /// The number of places in the layout, if it is another one than before.
+    /// Returns the number of places in the layout, if the layout has changed.
     pub(super) fn take_layout(&mut self) -> Option<usize> {
         let doc = self.known.wanted(&document::key(&Item::Layout));
         let before = self.layout.replace(doc.map_or(0, |doc| doc.revision));
@@ -114,7 +115,7 @@ impl Seen {
         })
     }
 
-    /// Documents that can be read, and are left out because of others.
+    /// Counts the documents that are readable, but left out because of others.
     pub(super) fn left_out_for_others(&self) -> usize {
         let is_read = |key: &&String| {
             let doc = self.known.wanted(key);

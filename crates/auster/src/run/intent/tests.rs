@@ -25,7 +25,7 @@ impl Kept {
         Kept { intent, events }
     }
 
-    /// A reading of a store that has these.
+    /// Passes on a reading of a store with these documents.
     async fn read(&self, cluster_id: u64, revision: u64, docs: &[(&str, Value)]) {
         let docs = docs.iter().map(|(key, value)| {
             let value = json!({"by": "a", "at": "", "document": value});
@@ -81,14 +81,14 @@ async fn what_a_restored_etcd_has_lost_stays_until_somebody_says_otherwise() {
         .collect();
     assert_eq!(states, ["in use", "missing", "missing"]);
     assert_eq!(kept.intent.counts().missing, 2);
-    // The next reading of the same store takes nothing away either.
+    // A further reading of the same store does not remove them either.
     kept.read(1, 51, &[(&*a, a_text)]).await;
     assert_eq!(kept.names().await, ["a", "b", "c"]);
-    // Deleted, it is gone.
+    // A deletion removes the document.
     kept.intent.change(delete("b")).await.unwrap();
     assert_eq!(kept.names().await, ["a", "c"]);
     assert_eq!(kept.intent.counts().missing, 1);
-    // And after its time.
+    // The other missing document is removed when its time is over.
     let over = kept.intent.clock.now() + known::MISSING_MAX;
     let mut turn = kept.intent.turn.lock().await;
     let over = kept.intent.seen().known.expire(over);
@@ -156,8 +156,8 @@ fn puts(names: impl IntoIterator<Item = String>) -> Change {
     }
 }
 
-/// Wherever a client goes away, its change is carried out whole or not at all: here, in the store
-/// and in what is known of it.
+/// Wherever a client disconnects, its change is carried out in full or not at all: here, in the
+/// store and in what is known of it.
 #[tokio::test]
 async fn a_client_that_goes_away_loses_no_half_of_its_change() {
     let dir = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ async fn a_client_that_goes_away_loses_no_half_of_its_change() {
             if polled.is_ready() {
                 break;
             }
-            // The controller's thread gets on meanwhile.
+            // The controller's thread continues meanwhile.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         drop(change);
@@ -246,7 +246,8 @@ async fn a_missing_document_is_deleted_by_the_tag_that_the_client_has_seen() {
     assert_eq!(kept.names().await, ["a"]);
 }
 
-/// Whoever saves places, all pages hear of it; and nobody does of those that are there at first.
+/// A change of places is reported to all pages, whoever saved it. Places read at first are not
+/// reported.
 #[tokio::test]
 async fn places_are_reported_whenever_they_are_others() {
     let mut kept = Kept::new();
@@ -279,7 +280,7 @@ async fn places_are_reported_whenever_they_are_others() {
     assert_eq!(kept.events.try_recv(), Ok(IntentEvent::Layout(1)));
     let (revision, layout) = kept.intent.layout().unwrap().unwrap();
     assert_eq!((revision, layout.places.len()), (changed.revision, 1));
-    // No layer has it, so it goes with everything.
+    // No layer has the layout, so it fits whatever else there is.
     assert_eq!(kept.names().await, [""; 0]);
     kept.intent.refit().await;
     assert_eq!(kept.intent.counts().left_out, 0);
@@ -356,7 +357,7 @@ fn a_write_of_unknown_outcome_is_read_from_its_own_document() {
         outcome(&put, Some((5, other.clone()))),
         Some(Written::Lost(9))
     );
-    // As it was, though of the same text.
+    // The revision is unchanged, so the write was lost, though the text is the same.
     assert_eq!(
         outcome(&put, Some((5, stored.text()))),
         Some(Written::Lost(9))
@@ -375,7 +376,7 @@ fn a_write_of_unknown_outcome_is_read_from_its_own_document() {
     assert_eq!(outcome(&delete, Some((8, other))), None);
 }
 
-/// A member that cannot read what is asked for is ready for switches only if nobody else is.
+/// A member that cannot read the intent is ready for switches only if no other member is.
 #[tokio::test]
 async fn a_member_without_intent_leaves_switches_to_others() {
     let endpoints = vec!["127.0.0.1:1".parse().unwrap()];

@@ -1,4 +1,4 @@
-//! The names under which Faucet and Gauge serve figures, for dashboards that were made for them.
+//! The names under which Faucet and Gauge serve figures, for dashboards made for them.
 //!
 //! Their labels are kept: `dp_id` in hexadecimal, `dp_name`, `port` and `port_description`. Series
 //! that name a host are left out, as everywhere: their number has no bound.
@@ -25,7 +25,7 @@ pub struct Sources<'a> {
     pub stated: &'a Stated,
 }
 
-/// Names of Gauge, and the place of the counter in [`Counters`].
+/// Names used by Gauge, and the index of the counter in [`Counters`].
 const OF_PORTS: [(&str, usize); 8] = [
     ("of_port_rx_bytes", 0),
     ("of_port_rx_packets", 1),
@@ -159,7 +159,7 @@ fn of_ports(sources: &Sources, named: &BTreeMap<DatapathId, Labels>) -> Vec<Fami
             &|_, port| (port.speed_kbit > 0).then_some(f64::from(port.speed_kbit)),
         ),
     ];
-    // Gauge serves counters as gauges, and dashboards ask for them without `_total`.
+    // Gauge serves counters as gauges, and dashboards query them without `_total`.
     families.extend(OF_PORTS.map(|(name, number)| {
         each(name, "As the switch counts it", &|at, _| {
             Some(sources.counters.get(&at)?[number]? as f64)

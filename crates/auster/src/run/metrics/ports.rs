@@ -50,7 +50,7 @@ const COUNTERS: [(&str, &str); 8] = [
 
 impl Counted for PortStats {
     type Key = Location;
-    /// `None`: its switch does not count that.
+    /// `None` for a counter that the switch does not keep.
     type Counts = [Option<u64>; COUNTERS.len()];
 
     fn count(&self, dpid: DatapathId) -> Option<(Location, Self::Counts)> {
@@ -71,7 +71,7 @@ impl Counted for PortStats {
     }
 }
 
-/// The series of ports: the first of them, as many as may have some.
+/// The series of the first ports, up to the configured maximum.
 pub fn families(counters: &Counters, stated: &Stated) -> Vec<Family> {
     let family = |(number, (name, help)): (usize, &(&'static str, &'static str))| Family {
         name,

@@ -1,4 +1,4 @@
-//! Circuits and policies by name, and ports with queues by the state of these.
+//! Circuits and policies by name, and ports with queues by the state of their queues.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub fn families(report: &QosReport, views: &Views) -> Vec<Family> {
         [("sent", of.sent), ("answered", of.answered)].map(|(direction, count)| {
             let mut labels = named("circuit", name);
             labels.push(("direction", direction.to_owned()));
-            // Entries that are set anew count from 0.
+            // Reinstalled entries count from 0.
             (labels, Value::Gauge(count.packets as f64))
         })
     });

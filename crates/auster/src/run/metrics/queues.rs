@@ -31,7 +31,7 @@ const COUNTERS: [(&str, &str); 3] = [
 
 impl Counted for QueueStats {
     type Key = (Location, QueueId);
-    /// `None`: its switch does not count that.
+    /// `None` for a counter that the switch does not keep.
     type Counts = [Option<u64>; COUNTERS.len()];
 
     fn count(&self, dpid: DatapathId) -> Option<(Self::Key, Self::Counts)> {
@@ -43,7 +43,7 @@ impl Counted for QueueStats {
     }
 }
 
-/// The series of queues: the first of them, as many as may have some.
+/// The series of the first queues, up to the configured maximum.
 pub fn families(counters: &Counters, stated: &Stated) -> Vec<Family> {
     let most = stated.ports_max * PER_PORT;
     let family = |(number, (name, help)): (usize, &(&'static str, &'static str))| Family {

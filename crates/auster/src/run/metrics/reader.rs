@@ -1,10 +1,10 @@
-//! Counters that switches are asked for when somebody scrapes.
+//! Counters that switches are asked for at a scrape.
 //!
 //! | what | bound |
 //! | --- | --- |
 //! | rows of a reading | [`ROWS_MAX`] |
 //! | readings at one time | one of a kind; a scrape within [`FRESH_FOR`] gets the last one |
-//! | time of a reading | [`READ_MAX`]; what is not read until then is missing in this scrape |
+//! | time of a reading | [`READ_MAX`]; rows not read by then are missing in this scrape |
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -22,12 +22,12 @@ use crate::run::{counters, lock};
 /// Prometheus waits 10 s for a scrape, unless it is configured otherwise.
 const READ_MAX: Duration = Duration::from_secs(5);
 const FRESH_FOR: Duration = Duration::from_secs(1);
-/// Whatever is configured.
+/// The limit, whatever is configured.
 const ROWS_MAX: usize = 262_144;
 
 /// A row that is kept.
 pub trait Counted: counters::Row {
-    /// Where it counts.
+    /// The place that the row counts for.
     type Key: Ord + Send + Sync + 'static;
     type Counts: Send + Sync + 'static;
 
@@ -41,7 +41,7 @@ pub type Counters<R> = BTreeMap<<R as Counted>::Key, <R as Counted>::Counts>;
 /// A reading, and when it ended.
 type Reading<R> = (Instant, Arc<Counters<R>>);
 
-/// The last reading. Whoever asks holds the lock, so that there is one question at a time.
+/// The last reading. A caller holds the lock while it asks, so there is one question at a time.
 pub struct Reader<R: Counted>(Arc<tokio::sync::Mutex<Option<Reading<R>>>>);
 
 impl<R: Counted> Default for Reader<R> {

@@ -1,4 +1,4 @@
-//! `[metrics]` of the configuration: what is served beyond what every controller serves.
+//! `[metrics]` of the configuration: the figures served in addition to those of every controller.
 
 use toml::de::DeTable;
 
@@ -15,7 +15,7 @@ pub struct Stated {
     pub has_queues: bool,
     /// The most ports with series of their own; queues have eight times as many.
     pub ports_max: usize,
-    /// Names of Faucet and Gauge beside our own.
+    /// Names of Faucet and Gauge in addition to our own.
     pub has_faucet: bool,
 }
 

@@ -1,6 +1,6 @@
 //! The items that fit together: those of the API beside those of the file.
 //!
-//! The API takes no item that does not fit. But a document in a store may come from elsewhere, or
+//! The API accepts no item that does not fit. But a document in a store may have another origin, or
 //! the file may have changed since. Such an item is left out, with a reason, and all others stay.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::held::{Put, chooses, contains};
 use super::locate::{self, Item, locate};
 use super::read::Sources;
 
-/// The API's layer, and what is not in it.
+/// The API's layer, and the items left out of it.
 #[derive(Debug, Default)]
 pub struct Fitted {
     pub api: Qos,
@@ -21,13 +21,13 @@ pub struct Fitted {
     pub left_out: Vec<(Item, String)>,
 }
 
-/// Rounds in which everything that a problem names is left out.
+/// Rounds in which every item that a problem names is left out.
 const ROUNDS_MAX: usize = 8;
-/// Checks that look for what does not fit without being named. A check takes everything as a whole.
+/// Checks that look for unfitting items that no problem names. A check takes everything as a whole.
 const CHECKS_MAX: usize = 64;
 
-/// Leaves out what is wrong beside `file` and the rest, by `check`. What is wrong with `file` alone
-/// is nobody's fault here. Nothing in `file` is changed.
+/// Leaves out the items that `check` finds wrong beside `file` and the other items. Ignores
+/// problems that `file` has alone. Changes nothing in `file`.
 pub fn fit(
     file: &Qos,
     unfit: Option<&'static str>,
@@ -67,7 +67,7 @@ struct Fitting<'a> {
     check: &'a dyn Fn(&Qos) -> Vec<Problem>,
     /// The problems of the file alone.
     known: Vec<Problem>,
-    /// The file, and what fits beside it.
+    /// The file, and the items that fit beside it.
     chosen: Qos,
     left_out: BTreeMap<Item, String>,
     checks_left: usize,
@@ -96,12 +96,12 @@ impl Fitting<'_> {
                 break;
             }
         }
-        // What was named may fit once others are gone.
+        // An item named by a problem may fit once others are left out.
         items.append(&mut named);
         self.halve(&items.into_iter().collect::<Vec<_>>());
     }
 
-    /// Takes all of a part, or looks for what does not fit in its halves.
+    /// Takes all items of a part, or searches its halves for those that do not fit.
     fn halve(&mut self, part: &[(Item, Put)]) {
         if part.is_empty() {
             return;
@@ -144,7 +144,7 @@ impl Fitting<'_> {
 fn with<'p>(qos: &Qos, puts: impl Iterator<Item = &'p Put>) -> Qos {
     let mut whole = qos.clone();
     for put in puts {
-        // No two have one name.
+        // No two have the same name.
         match put.clone() {
             Put::Port(at, port) => drop(whole.ports.insert(at, port)),
             Put::Service(service) => whole.services.push(service),
@@ -156,7 +156,7 @@ fn with<'p>(qos: &Qos, puts: impl Iterator<Item = &'p Put>) -> Qos {
     whole
 }
 
-/// The rest of `whole`, which begins with all of `file`.
+/// The items of `whole` after those of `file`, with which it begins.
 fn difference(mut whole: Qos, file: &Qos) -> Qos {
     whole.ports.retain(|at, _| !file.ports.contains_key(at));
     whole.services.drain(..file.services.len());
@@ -232,7 +232,7 @@ mod tests {
             (fitted.api.services.len(), fitted.api.policies.len()),
             (1, 1)
         );
-        // Nothing of it chooses packets beside VLANs.
+        // Nothing in it chooses packets beside VLANs.
         let fitted = fit(&file, Some("there are VLANs"), puts, &check);
         assert_eq!((fitted.api, fitted.left_out.len()), (Qos::default(), 5));
     }
@@ -266,8 +266,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is there: what is chosen has no problem, what is left out has a reason and does
-        /// not fit beside the rest, and nothing is lost.
+        /// For any input, the chosen items have no problem, each item left out has a reason and
+        /// does not fit beside the rest, and no item is lost.
         #[test]
         fn the_choice_has_no_problem_and_leaves_nothing_out_for_nothing(
             of_file in proptest::collection::btree_set(0..6_u8, 0..4),

@@ -32,23 +32,23 @@ pub struct Held {
     layers: Mutex<Layers>,
 }
 
-/// A copy of both.
+/// A copy of both layers.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
     pub file: Qos,
     pub api: Qos,
-    /// Meters that the API has for rules to name, by switch and number. No switch has them until
-    /// then.
+    /// Meters that the API keeps for rules to name, by switch and number. A switch has a meter only
+    /// once a rule names it.
     pub meters: BTreeMap<(DatapathId, u32), Meter>,
     /// Whether there are VLANs, beside which no request may choose packets.
     has_vlans: bool,
     /// Whether auster forwards nothing, so that no request may choose packets.
     has_no_forwarding: bool,
-    /// The controller did not say in time whether it has taken a change.
+    /// Whether a change may have been made or not: the controller did not answer in time.
     is_unsure: bool,
 }
 
-/// Something that is put in the API's layer.
+/// An item put in the API's layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Put {
     Port(Location, PortQueues),
@@ -78,28 +78,28 @@ pub enum Refused {
     OfTheFile(Item),
     /// The item exists already, and the request was to create it.
     Exists(Item),
-    /// There is none.
+    /// There is no such item.
     Unknown(Item),
     /// The item chooses packets, and there are VLANs.
     BesideVlans(Item),
     /// The item chooses packets, and auster forwards none.
     NotForwarding(Item),
     Wrong(Vec<Wrong>),
-    /// The item is not as the client has last seen it.
+    /// The item has changed since the client last saw it.
     Stale(Item),
-    /// It cannot be kept at the moment, for this reason.
+    /// The item cannot be stored at the moment, for this reason.
     Away(String),
-    /// There is no room to keep it.
+    /// There is no room to store the item.
     Full(String),
-    /// It is too large to be kept, or too much at once.
+    /// The item is too large to be stored, or there is too much at once.
     TooLarge(String),
-    /// Some documents were put, and the next ones were refused.
+    /// Some documents were put, and the ones after them were refused.
     Halfway {
         done: usize,
         of: usize,
         why: Box<Refused>,
     },
-    /// The controller is too busy or at its end.
+    /// The controller is too busy or is stopping.
     Busy,
 }
 
@@ -116,8 +116,8 @@ impl Held {
         self.layers.lock().await.clone()
     }
 
-    /// Takes note whether there are VLANs from now on. Returns false, and changes nothing, if the
-    /// API has made something that does not go with them.
+    /// Notes whether there are VLANs from now on. Returns false, and changes nothing, if the API
+    /// has requests that do not work with VLANs.
     pub async fn set_vlans(&self, has_vlans: bool) -> bool {
         let mut layers = self.layers.lock().await;
         let fits = !(has_vlans && chooses_packets(&layers.api));
@@ -127,12 +127,12 @@ impl Held {
         fits
     }
 
-    /// Takes note that packets are not forwarded: services, policies and circuits are refused.
+    /// Notes that packets are not forwarded: services, policies and circuits are refused.
     pub async fn set_not_forwarding(&self) {
         self.layers.lock().await.has_no_forwarding = true;
     }
 
-    /// Puts what the file says in the place of what it said before.
+    /// Replaces the requests of the previous file by those of `file`.
     pub async fn set_file(&self, file: Qos, sources: &Sources) -> Result<(), Refused> {
         let mut layers = self.layers.lock().await;
         let next = Layers {
@@ -151,8 +151,8 @@ impl Held {
         self.replace(&mut layers, next, sources).await
     }
 
-    /// Whether [`Held::change`] would carry these out. Also asks whether a circuit that somebody
-    /// waits for has room: one that was taken before waits until there is some.
+    /// Whether [`Held::change`] would accept these changes. Also checks that a circuit being put
+    /// has room; a circuit accepted earlier waits until there is room.
     pub async fn check(&self, ops: &[Op]) -> Result<(), Refused> {
         let mut layers = self.layers.lock().await;
         let (stated, others) = split(ops);
@@ -178,8 +178,8 @@ impl Held {
         checked.map_err(|problems| wrong(&layers.after(ops).whole(), &problems, &sources(ops)))
     }
 
-    /// Changes the API's layer in several places, all of them or none. Services and policies are
-    /// changed one by one; any other change takes everything as a whole.
+    /// Changes several items of the API's layer, all of them or none. Services and policies are
+    /// changed one by one; any other change sets everything as a whole.
     pub async fn change(&self, ops: &[Op]) -> Result<(), Refused> {
         let mut layers = self.layers.lock().await;
         let (stated, others) = split(ops);
@@ -192,8 +192,8 @@ impl Held {
         }
     }
 
-    /// Changes static entries at once, of which nothing is kept. Returns the number of entries
-    /// that were there.
+    /// Changes static entries at once, without keeping them. Returns the number of these entries
+    /// that existed before.
     pub async fn change_flows(&self, ops: &[Op]) -> Result<usize, Refused> {
         let mut layers = self.layers.lock().await;
         self.edit_stated(&mut layers, ops).await
@@ -259,8 +259,7 @@ impl Held {
         }
     }
 
-    /// Puts these in the place of the API's layer, as far as they fit. Returns those that do not,
-    /// with the reason.
+    /// Replaces the API's layer by the items that fit. Returns the others, each with the reason.
     pub async fn fit(&self, mut puts: Vec<Put>) -> Result<Vec<(Item, String)>, Refused> {
         let mut layers = self.layers.lock().await;
         let (mut parts, mut flows, now) = (Vec::new(), Vec::new(), self.clock.now());
@@ -323,7 +322,8 @@ impl Held {
         layers: &mut Layers,
         question: impl FnOnce(&mut Clustered) -> R + Send + 'static,
     ) -> Result<R, Refused> {
-        // Until there is an answer: whatever ends this task, the controller may have taken it.
+        // Unsure until the answer: even if this task is ended, the controller may have taken the
+        // request.
         let was_unsure = std::mem::replace(&mut layers.is_unsure, true);
         let answer = tokio::time::timeout(APPLY_MAX, self.driver.ask(question)).await;
         let answer = answer.ok().flatten();
@@ -343,7 +343,7 @@ pub fn chooses(item: &Item) -> bool {
     matches!(item, Item::Service(_) | Item::Policy(_) | Item::Circuit(_))
 }
 
-/// Changes of what is static, and of the layers. A layout is neither.
+/// Separates changes of static items from those of the layers. A layout is neither.
 fn split(ops: &[Op]) -> (Vec<Op>, Vec<Op>) {
     let ops = ops.iter().filter(|op| op.item() != Item::Layout).cloned();
     ops.partition(|op| matches!(op.item(), Item::Part(_) | Item::Flow(_)))
@@ -354,7 +354,7 @@ fn edits_of_stated(ops: &[Op]) -> (Vec<PartEdit>, Vec<FlowEdit>) {
     (parts, ops.iter().filter_map(Op::flow_edit).collect())
 }
 
-/// The problems of what is static, by the fields of their texts.
+/// The problems of static items, by the fields of their texts.
 fn wrong_stated((parts, flows): (Vec<PartProblem>, Vec<FlowProblem>), ops: &[Op]) -> Refused {
     let wrong = |item: Item, key: &str, text: String| {
         let node = ops.iter().find_map(|op| match op {
@@ -387,7 +387,7 @@ fn wrong(whole: &Qos, problems: &[Problem], sources: &Sources) -> Refused {
     Refused::Wrong(problems.iter().map(locate).collect())
 }
 
-/// The changes as those of services and policies; `None` if there are others.
+/// The changes as edits of services and policies; `None` if there are other changes.
 fn edits(ops: &[Op]) -> Option<Vec<Edit>> {
     let others = ops
         .iter()
@@ -395,7 +395,7 @@ fn edits(ops: &[Op]) -> Option<Vec<Edit>> {
     others.map(Op::edit).collect()
 }
 
-/// The circuit among what is put.
+/// The circuit among the items being put.
 fn circuit(ops: &[Op]) -> Option<String> {
     ops.iter().find_map(|op| match (op, op.item()) {
         (Op::Put(..), Item::Circuit(name)) => Some(name),
@@ -414,7 +414,7 @@ fn sources(ops: &[Op]) -> Sources {
 }
 
 impl Layers {
-    /// Both together, the file's first.
+    /// Both layers together, the file's first.
     pub fn whole(&self) -> Qos {
         let mut whole = self.file.clone();
         let api = self.api.clone();
@@ -425,7 +425,7 @@ impl Layers {
         whole
     }
 
-    /// Whether the API's layer has it.
+    /// Whether the API's layer has the item.
     pub fn has(&self, item: &Item) -> bool {
         match item {
             Item::Meter(dpid, id) => self.meters.contains_key(&(*dpid, *id)),
@@ -444,7 +444,7 @@ impl Layers {
         }
     }
 
-    /// Refuses changes of what is not the API's, or not there.
+    /// Refuses changes of items that are not in the API's layer, or do not exist.
     fn allow(&self, ops: &[Op]) -> Result<(), Refused> {
         let mut there: BTreeMap<Item, bool> = BTreeMap::new();
         for op in ops {
@@ -485,7 +485,7 @@ impl Layers {
         }
     }
 
-    /// The items that both layers have.
+    /// The items in both layers.
     fn doubles(&self) -> Vec<Item> {
         let items = items(&self.file).into_iter();
         items.filter(|item| contains(&self.api, item)).collect()
@@ -500,7 +500,7 @@ impl Op {
         }
     }
 
-    /// `None` if it is about more than services and policies.
+    /// `None` if the change is not about a service or policy.
     fn edit(&self) -> Option<Edit> {
         match self {
             Op::Put(put, _) => match put.as_ref() {
@@ -551,7 +551,7 @@ impl Put {
         }
     }
 
-    /// Whether it is of the API's layer.
+    /// Whether the item is in the API's layer.
     fn is_layered(&self) -> bool {
         !matches!(self, Put::Part(..) | Put::Flow(..) | Put::Layout(_))
     }

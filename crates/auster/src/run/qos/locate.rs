@@ -1,6 +1,7 @@
-//! Where somebody has written what the controller finds wrong.
+//! The places in the input of the problems that the controller finds.
 //!
-//! It names fields by kind and place in the whole (`policies[2].queue`); people have written names.
+//! The controller names fields by kind and index in the whole (`policies[2].queue`); people have
+//! written names.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ use super::read::Sources;
 use super::tree::{Node, Place, Wrong};
 use crate::run::topology::location;
 
-/// One thing that is asked for.
+/// An item that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Item {
     Port(Location),
@@ -24,7 +25,7 @@ pub enum Item {
     Circuit(String),
     /// A meter that rules name by its number, as Ryu's clients do.
     Meter(DatapathId, u32),
-    /// A stated group or meter, which static entries lead to.
+    /// A stated group or meter, which static entries refer to.
     Part(PartName),
     /// A static entry.
     Flow(FlowName),
@@ -70,15 +71,15 @@ impl Sources {
             Item::Service(name) => self.services.insert(name, node),
             Item::Policy(name) => self.policies.insert(name, node),
             Item::Circuit(name) => self.circuits.insert(name, node),
-            // The controller finds nothing wrong with a meter, as no entry has it yet, names the
-            // fields of what is static itself, and never sees a layout.
+            // The controller finds no problem with a meter, as no entry has it yet. It names the
+            // fields of static items itself, and never sees a layout.
             Item::Meter(..) | Item::Part(_) | Item::Flow(_) | Item::Layout => None,
         };
     }
 }
 
-/// The problem of `qos` with its place in `sources`, or with the item's name if it was written
-/// elsewhere.
+/// The problem of `qos` with its place in `sources`, or with the item's name if `sources` does not
+/// have it.
 pub fn locate(qos: &Qos, problem: &Problem, sources: &Sources) -> Wrong {
     let what = named(qos, &problem.what);
     let Some((item, rest)) = item(qos, &problem.field) else {
@@ -153,7 +154,7 @@ fn descend<'n>(node: &'n Node, path: &str) -> (&'n Node, Option<String>) {
     found
 }
 
-/// `policies[3]` is nobody's name.
+/// Replaces indices such as `policies[3]`, which nobody has written, by names.
 fn named(qos: &Qos, what: &str) -> String {
     let mut named = String::new();
     let mut rest = what;

@@ -1,5 +1,5 @@
-//! Ports with queues, services, policies and circuits, out of a tree of what somebody has written:
-//! the `[qos]` section of the configuration, or a body of a request. The fields are the same.
+//! Reads ports with queues, services, policies and circuits from a tree: the `[qos]` section of the
+//! configuration, or the body of a request. The fields are the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ pub struct Sources {
     pub circuits: BTreeMap<String, Node>,
 }
 
-/// The whole section.
+/// Reads the whole section.
 pub fn section(reader: &mut Reader, node: &Node) -> (Qos, Sources) {
     let (mut qos, mut sources) = (Qos::default(), Sources::default());
     reader.only(node, "[qos]", &SECTION);
@@ -92,7 +92,7 @@ pub fn section(reader: &mut Reader, node: &Node) -> (Qos, Sources) {
     (qos, sources)
 }
 
-/// Each name is had once.
+/// The names in use; each may be used once.
 struct Names<'s> {
     what: &'static str,
     seen: &'s mut BTreeMap<String, Node>,
@@ -123,7 +123,7 @@ impl<'s> Names<'s> {
     }
 }
 
-/// Ports that a table is for.
+/// The ports that a table applies to.
 fn places(reader: &mut Reader, table: &Node) -> Vec<(Place, Location)> {
     if table.is_table() && table.get("at").is_none() {
         reader.wrong(&table.place, "at is missing: a port such as \"1:2\"");
@@ -255,7 +255,7 @@ pub fn meter(reader: &mut Reader, node: &Node) -> Option<Meter> {
     })
 }
 
-/// Everywhere if nothing is said.
+/// Reads where a policy applies: everywhere if the table does not state it.
 fn on(reader: &mut Reader, node: &Node) -> Option<On> {
     let said = ["ports", "switches", "from", "to"].map(|key| node.get(key).is_some());
     match said {
@@ -325,7 +325,7 @@ pub fn circuit(reader: &mut Reader, node: &Node) -> Option<Circuit> {
     })
 }
 
-/// The queue's number, or the class that it is for.
+/// The number or class of a queue.
 fn queue_name(reader: &mut Reader, node: &Node) -> Option<QueueName> {
     let value = node.get("queue")?;
     match (value.as_number(), value.as_text()) {

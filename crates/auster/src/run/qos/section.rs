@@ -28,7 +28,7 @@ use super::read::{self, Sources};
 use super::tree::{Node, Reader, Wrong};
 use crate::run::fields::{Fields, place_of};
 
-/// The pointers at the lists of items.
+/// The pointers to the lists of items.
 const KINDS: [&str; 4] = ["/port", "/service", "/policy", "/circuit"];
 
 /// The contents of the section, and their places.
@@ -71,8 +71,8 @@ impl Section {
         section
     }
 
-    /// Whether a problem may come of `wrong` alone: a value that could not be read is missing in
-    /// its item, and where other items name it.
+    /// Whether a problem may follow from `wrong` alone: a value that could not be read is missing
+    /// in its item, and wherever other items name it.
     fn follows(&self, problem: &Problem, wrong: &[Wrong]) -> bool {
         let is_wrong = |pointer: &str| {
             let below = |one: &Wrong| {
@@ -215,7 +215,7 @@ mod tests {
             all.contains("name is 7") && !all.contains("no service"),
             "{all}"
         );
-        // Two queues of one class are so whatever is wrong with another port.
+        // Two queues of one class are a mistake, whatever is wrong with another port.
         let text = "[[qos.port]]\nat = \"1:2\"\nrate = \"10mbit\"\nqueues = [\n  \
              { number = 1, class = \"gold\" }, { number = 2, class = \"gold\" },\n]\n\
              [[qos.port]]\nat = \"1:3\"\nrate = true\n";
@@ -224,7 +224,7 @@ mod tests {
             all.contains("'gold' is queue 1's already") && all.contains("rate is true"),
             "{all}"
         );
-        // One section in place of several is read all the same.
+        // One section in place of a list is a mistake, and is read nevertheless.
         let all = read("[qos.port]\nat = \"1:2\"\nrate = 7\n")
             .map(drop)
             .unwrap_err();

@@ -10,14 +10,14 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A value and where it is.
+/// A value and its place.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub place: Place,
     tree: Tree,
 }
 
-/// Bytes of a file, and the JSON pointer, which is the same in both.
+/// Byte range in a file, and the JSON pointer, which is the same in both formats.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     pub span: Range<usize>,
@@ -32,7 +32,7 @@ enum Tree {
     List(Vec<Node>),
     /// A table, in the order its entries were written.
     Table(Vec<(String, Node)>),
-    /// A time, a fraction.
+    /// A time or a fraction.
     Other(String),
     /// JSON's null, which counts as absent.
     Null,
@@ -45,7 +45,7 @@ pub struct Wrong {
     pub text: String,
 }
 
-/// Gathers problems while trees are read.
+/// Collects problems while trees are read.
 #[derive(Default)]
 pub struct Reader {
     pub problems: Vec<Wrong>,
@@ -138,7 +138,7 @@ impl Node {
         }
     }
 
-    /// A field that nobody has written, of a table.
+    /// Adds to a table a field that is not in the input.
     pub fn insert(&mut self, key: &str, value: &str) {
         if let Tree::Table(entries) = &mut self.tree {
             let node = Node {
@@ -179,7 +179,7 @@ impl Node {
         }
     }
 
-    /// A number without a fraction, of either sign.
+    /// A number without a fraction, positive or negative.
     pub fn as_whole(&self) -> Option<i64> {
         match &self.tree {
             Tree::Number(_, text) => text.parse().ok(),
@@ -195,7 +195,7 @@ impl Node {
         matches!(self.tree, Tree::Table(_))
     }
 
-    /// The text for its author, cut short.
+    /// The value as shown to its author, cut short.
     fn shown(&self) -> String {
         let whole = match &self.tree {
             Tree::Text(text) => format!("\"{text}\""),
@@ -231,7 +231,7 @@ impl Reader {
         );
     }
 
-    /// Whether it is a table, of which every key that is not `known` is wrong.
+    /// Whether the node is a table. Reports every key in it that is not `known`.
     pub fn only(&mut self, node: &Node, what: &str, known: &[&str]) -> bool {
         if !node.is_table() {
             self.must_be(node, what, "a table of fields");
@@ -247,7 +247,7 @@ impl Reader {
         true
     }
 
-    /// A name of one of what is asked for: not empty, and not too long.
+    /// The name of an item: not empty, and not too long.
     pub fn name(&mut self, node: &Node, key: &str) -> Option<String> {
         let Some(value) = node.get(key) else {
             self.wrong(&node.place, format!("{key} is missing"));
@@ -328,7 +328,7 @@ impl Reader {
         }
     }
 
-    /// A list, or one of its items alone.
+    /// The items of a list, or a single value as its only item.
     pub fn items<'n>(&mut self, node: &'n Node, key: &str) -> Vec<&'n Node> {
         match node.get(key) {
             None => Vec::new(),
@@ -340,7 +340,8 @@ impl Reader {
         }
     }
 
-    /// Tables of one name, as `[[key]]` each. One as `[key]` is a mistake, and there to be read.
+    /// Tables of one name, each written as `[[key]]`. A single `[key]` is a mistake, and still
+    /// returned.
     pub fn tables<'n>(&mut self, node: &'n Node, key: &str) -> Vec<&'n Node> {
         let Some(value) = node.get(key) else {
             return Vec::new();
@@ -355,7 +356,7 @@ impl Reader {
 
 pub const NAME_CHARS_MAX: usize = 64;
 
-/// A name stands in paths, in records of switches and in lines of a log.
+/// Whether a text can be a name, which appears in paths, in records of switches and in log lines.
 pub fn is_name(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     (1..=NAME_CHARS_MAX).contains(&text.len())

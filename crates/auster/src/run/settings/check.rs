@@ -1,4 +1,4 @@
-//! Checks a configuration whole, with every file that it names, and starts nothing.
+//! Checks a whole configuration, with every file that it names, and starts nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -16,17 +16,18 @@ use cli::failure::Failure;
 pub struct Checked {
     pub settings: Settings,
     pub effective: Effective,
-    /// With the certificates that the configuration names.
+    /// The security with the certificates that the configuration names.
     pub security: Security,
 }
 
-/// Reads options, file and all files that they name. Each mistake is a line.
+/// Reads the options, the file and all files that they name. Each mistake is a line.
 pub fn check(args: &Args) -> Result<Checked, Vec<String>> {
     read(args, |_, _, _| Vec::new())
 }
 
-/// The same, and finds sockets and folders that a start could not make. A process that runs has
-/// them: what it lacks later, as an answer of the name server, is no reason to refuse others.
+/// Checks the same, and finds sockets and folders that a start could not make. A running process
+/// has them. If it lacks one later, such as an answer of the name server, this is no reason to
+/// refuse other settings.
 pub fn check_start(args: &Args) -> Result<Checked, Vec<String>> {
     read(args, sockets::problems)
 }
@@ -75,7 +76,7 @@ fn read(
         let files = settings.credential_files();
         let checked = cluster.security(files);
         let checked = checked.and_then(|security| cluster.can_start(&security));
-        // A fault of these files is one, whoever uses them.
+        // A fault in these files is reported once, whichever setting uses them.
         if security.is_some() {
             checked.unwrap_or_else(|failure| note(&failure));
         }
@@ -98,14 +99,14 @@ fn read(
     }
 }
 
-/// Whether a mistake says that something needs a setting which is mistaken, and would not be one if
-/// that setting were right.
+/// Whether a mistake reports that something needs a setting which is itself mistaken. It would be
+/// no mistake if that setting were right.
 fn needs_any(mistake: &str, mistaken: &Mistaken) -> bool {
     let needed = mistake.split_once(" need");
     needed.is_some_and(|(_, needed)| names(needed).any(|name| mistaken.has(name)))
 }
 
-/// The settings whose file a mistake is about as a whole, and where the first of them is.
+/// The settings whose whole file a mistake is about, and the place of the first of them.
 fn file_place(mistake: &str, files: &[Named], document: &Document<'_>) -> Option<String> {
     let is_about = |one: &&Named| mistake.starts_with(&format!("{}: ", one.file.display()));
     let named: Vec<&Named> = files.iter().filter(is_about).collect();
@@ -117,13 +118,13 @@ fn file_place(mistake: &str, files: &[Named], document: &Document<'_>) -> Option
     Some(place.map_or(settings.clone(), |place| format!("{place}: {settings}")))
 }
 
-/// Whether a mistake has its place in one of the files.
+/// Whether a mistake has a place in one of the files.
 fn is_in(mistake: &str, files: &[Named]) -> bool {
     let starts = |one: &Named| mistake.starts_with(&format!("{}:", one.file.display()));
     files.iter().any(starts)
 }
 
-/// The setting that has the method with which a mistake begins, and where.
+/// The setting with the method that begins the mistake, and its place.
 fn method_place(mistake: &str, document: &Document<'_>) -> Option<String> {
     let (stated, _) = mistake.split_once(' ')?;
     ["listen", "connect", "ovsdb"]
@@ -141,7 +142,7 @@ fn method_place(mistake: &str, document: &Document<'_>) -> Option<String> {
         })
 }
 
-/// Each mistake once: those in the settings by line and column, then those elsewhere.
+/// Sorts the mistakes, each once: those in the settings by line and column, then all others.
 fn in_order(mut mistakes: Vec<String>, file: &Path) -> Vec<String> {
     let file = format!("{}:", file.display());
     let place = |line: &String| {
@@ -167,7 +168,7 @@ struct Named {
     file: PathBuf,
 }
 
-/// A failure may have a line for each mistake, or join those of a file.
+/// The mistakes of a failure. It may have a line for each, or join those of a file.
 fn lines(failure: &Failure, files: &[Named]) -> Vec<String> {
     let mut text = failure.message().to_owned();
     for file in files.iter().map(|one| one.file.display()) {
@@ -179,7 +180,8 @@ fn lines(failure: &Failure, files: &[Named]) -> Vec<String> {
 }
 
 impl Settings {
-    /// Keeps from `running` what needs a restart by `changes`. Returns what does not fit to it.
+    /// Keeps the settings of `running` that need a restart according to `changes`. Returns the
+    /// mistakes of settings that do not fit them.
     pub fn keep(&mut self, running: &Settings, changes: &[Change]) -> Vec<String> {
         self.controller.mode = running.controller.mode;
         self.controller.fabric = running.controller.fabric;
@@ -396,7 +398,7 @@ mod tests {
              listen = \"ptcp:6655:127.0.0.1\"\nstate = \"state\"\n",
             &["run.toml:5:10: cluster.listen: ptcp:6655:127.0.0.1 is taken by listen"],
         ),
-        // Ports of different machines' addresses, of two protocols, and any free one.
+        // Ports of different addresses, of two protocols, and any free port.
         (
             "listen = [\"ptcp:6653:127.0.0.1\", \"ptcp:6653:[::1]\", \"ptcp:0\", \"ptcp:0\"]\n\
              api = [\"127.0.0.2:6653\", \"127.0.0.1:0\", \"127.0.0.1:0\"]\n",
@@ -457,7 +459,7 @@ mod tests {
             "listen = [\"ptcp:6654\", \"pssl:\"]\n",
             &["run.toml:1:24: listen: pssl:6653:0.0.0.0 needs certificates on both sides"],
         ),
-        // A wrong value hides nothing that does not follow from it.
+        // A wrong value hides only the mistakes that follow from it.
         (
             "threads = 0\n[[guest]]\nname = \"a\"\ntarget = \"tcp:h:1\"\npriority = \"0-999\"\n\
              table = 10\n[[guest]]\ntarget = \"tcp:h:1\"\nname = \"a\"\ntable = 15\n\
@@ -509,7 +511,7 @@ mod tests {
                 "run.toml:3:2: [cluster] does not go with state",
             ],
         ),
-        // What is mistaken is not missing.
+        // A mistaken setting is not reported as missing.
         (
             "ovsd = \"ptcp:\"\nbfd_interval_ms = 100\nvlans = \"ovsdb\"\n",
             &["run.toml:1:1: 'ovsd' is not known"],
@@ -551,7 +553,7 @@ mod tests {
                 "run.toml:3:12: [[timeouts.class]] names hosts without their VLAN",
             ],
         ),
-        // A mistake in another file has its place there; one of a line has a column.
+        // A mistake in another file has its place there. A mistake with only a line gets a column.
         (
             "topology = \"net.toml\"\nlinks = \"enforced\"\n[[vlan]]\nid = 10\n[[port]]\n\
              \x20 at = \"1:1\"\n\
@@ -576,7 +578,7 @@ mod tests {
             "[[port]]\nat = \"1:2\"\nacl = \"a\"\n",
             &["run.toml:3:1: 'acl' is not known"],
         ),
-        // The file has a timeout twice.
+        // The file states a timeout in two ways.
         (
             "[controller]\nidle_timeout_s = 30\n[timeouts]\nidle_max_s = 70000\n",
             &[
@@ -600,7 +602,7 @@ mod tests {
                 "run.toml:3:14: idle_max_s is -1",
             ],
         ),
-        // What is not TOML leaves only what is certain.
+        // For a text that is not TOML, only the certain mistakes are reported.
         (
             "lisen = \"x\"\nmode = hybrid\nthreads = 0\n[[port]]\nat = \"1:2\"\naccess = 10\n\
              [[vlan]\nid = 10\n",
@@ -647,7 +649,7 @@ mod tests {
                 "[session]\nedge_ports = []\n",
                 "; write edge_ports above the first section",
             ),
-            // Several sections have one.
+            // Several sections have this key.
             ("[session]\nname = \"a\"\n", ", bundles"),
         ] {
             let found = mistakes(dir.path(), text);

@@ -1,4 +1,4 @@
-//! Where a file of settings has what a mistake is about.
+//! The place in a file of settings that a mistake is about.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::run::fields::{Value, place_of};
 
-/// A file of settings; empty if it is no TOML.
+/// A file of settings; empty if it is not TOML.
 pub struct Document<'a> {
     text: &'a str,
     file: &'a Path,
@@ -25,8 +25,8 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// A mistake of settings that do not fit to each other, with the place of the first one that
-    /// it names and the file has. A setting of an option has no place in the file.
+    /// Adds a place to a mistake of settings that do not fit each other: that of the first setting
+    /// that it names and the file has. A setting from an option has no place in the file.
     pub fn placed(&self, mistake: &str) -> String {
         let file = format!("{}:", self.file.display());
         if let Some(rest) = mistake.strip_prefix(&file) {
@@ -40,7 +40,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// A mistake of which only the line is known, with the column at which that line begins.
+    /// Adds a column to a mistake with only a line: the column at which that line begins.
     fn with_column(&self, mistake: &str) -> Option<String> {
         let (number, said) = mistake.split_once(": ")?;
         let line = self
@@ -51,7 +51,7 @@ impl<'a> Document<'a> {
         Some(format!("{number}:{column}: {said}"))
     }
 
-    /// The file that a text of the settings names.
+    /// The path of a file that a setting names.
     pub fn path(&self, text: impl AsRef<Path>) -> PathBuf {
         let dir = self.file.parent().unwrap_or(Path::new(""));
         dir.join(text)
@@ -61,8 +61,8 @@ impl<'a> Document<'a> {
         format!("{}:{}", self.file.display(), place_of(self.text, at))
     }
 
-    /// The place of the text of `setting` for which `is` holds: of the first one, or of that
-    /// behind `skipped` others.
+    /// The place of the text of `setting` for which `is` holds, after the first `skipped` such
+    /// texts.
     pub fn place_of_text(
         &self,
         setting: &str,
@@ -78,12 +78,12 @@ impl<'a> Document<'a> {
     }
 }
 
-/// The words of a mistake that may name settings.
+/// The words in a mistake that may name settings.
 pub fn names(mistake: &str) -> impl Iterator<Item = &str> {
     mistake.split(|c: char| !(c.is_alphanumeric() || "_.".contains(c)))
 }
 
-/// Where a document has a setting, named as `table.key`.
+/// The place of a setting in a document, named as `table.key`.
 fn key_at(table: &DeTable<'_>, name: &str) -> Option<Range<usize>> {
     let (first, rest) = name.split_once('.').unwrap_or((name, ""));
     let (key, value) = table.get_key_value(first)?;
@@ -100,8 +100,8 @@ fn key_at(table: &DeTable<'_>, name: &str) -> Option<Range<usize>> {
     }
 }
 
-/// Adds the values of a setting, named as `table.key`, and those of its list. `api` may be a value
-/// in place of a table.
+/// Adds the values of a setting, named as `table.key`, or the items of its list. `api` may be a
+/// value in place of a table.
 fn add_values<'t, 'v>(table: &'t DeTable<'v>, name: &str, values: &mut Vec<&'t Value<'v>>) {
     let (first, rest) = name.split_once('.').unwrap_or((name, ""));
     let Some(value) = table.get(first) else {

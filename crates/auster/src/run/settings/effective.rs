@@ -1,5 +1,5 @@
-//! The values in effect of all settings, each with where it comes from: what `auster config show`
-//! shows, and what a reload compares.
+//! The values in effect of all settings, each with its source: `auster config show` prints them,
+//! and a reload compares them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,11 +13,11 @@ use super::super::{Args, Forwarding};
 use super::Settings;
 use super::table::{At, FROM_THE_START, SETTINGS, Setting};
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     Default,
-    /// The default that another setting brings about.
+    /// The default that follows from another setting.
     Follows(&'static str),
     /// The line of the file.
     File(PathBuf, usize),
@@ -38,7 +38,7 @@ impl fmt::Display for Source {
 #[derive(Clone, Debug)]
 pub struct Row {
     pub setting: &'static Setting,
-    /// Null without one.
+    /// Null for a setting without a value.
     pub value: Json,
     pub source: Source,
     /// The digest of the file that the value names, if there is one.
@@ -55,7 +55,7 @@ impl Row {
     }
 }
 
-/// A value for each of [`SETTINGS`], in their order.
+/// A value for each of [`SETTINGS`], in the order of that table.
 #[derive(Clone, Debug)]
 pub struct Effective {
     pub rows: Vec<Row>,
@@ -65,7 +65,7 @@ pub struct Effective {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub path: &'static str,
-    /// The meaning for what is there already; or why it needs a restart.
+    /// The effect on what exists already, or the reason for a restart.
     pub words: &'static str,
     pub needs_restart: bool,
 }
@@ -74,7 +74,7 @@ pub struct Change {
 const LISTS: [&str; 4] = ["listen", "connect", "allow_dpid", "api.listen"];
 
 impl Effective {
-    /// The values of `settings`, which are complete, and were made of these options and of `text`,
+    /// The values of `settings`, which are complete and come from these options and from `text`,
     /// the text of their file.
     pub fn of(settings: &Settings, args: &Args, text: &str) -> Effective {
         let (stated, _) = DeTable::parse_recoverable(text);
@@ -111,13 +111,13 @@ impl Effective {
         }
     }
 
-    /// The settings that differ in `other`, which comes after this.
+    /// The settings that differ in `other`, which has the later values.
     pub fn changes(&self, other: &Effective) -> Vec<Change> {
         let pairs = self.rows.iter().zip(&other.rows);
-        // A default that follows from another setting is no change of its own, unless it is one
-        // that a reload cannot apply.
+        // A default that follows from another setting is no change of its own, unless a reload
+        // cannot apply it.
         let follows = |ours: &Row, theirs: &Row| {
-            // The mode follows from forwarding, which is named.
+            // The mode follows from forwarding, which is reported as changed.
             let is_applied =
                 matches!(ours.setting.at, At::Reload(_)) || ours.setting.path == "mode";
             is_applied && ours.is_default() && theirs.is_default()
@@ -144,7 +144,7 @@ impl Effective {
         different.map(change).collect()
     }
 
-    /// Takes the values of `other` but for those of `kept`.
+    /// Takes over the values of `other`, except for the settings in `kept`.
     pub fn follow(&mut self, other: &Effective, kept: &[Change]) {
         for (ours, theirs) in self.rows.iter_mut().zip(&other.rows) {
             if kept.iter().all(|change| change.path != ours.setting.path) {
@@ -165,7 +165,7 @@ impl Effective {
     }
 }
 
-/// The value of a key in the file, and where it is. `api` may be one address in place of a table.
+/// The value of a key in the file, and its place. `api` may be one address in place of a table.
 fn find(root: &DeTable<'_>, values: &Json, path: &str) -> Option<(usize, Json)> {
     let mut table = root;
     let mut value = values;
@@ -250,10 +250,10 @@ fn default(setting: &Setting, settings: &Settings) -> Json {
             let value = clap::ValueEnum::to_possible_value(&settings.forwarding());
             value.map_or(Json::Null, |value| json!(value.get_name()))
         }
-        // It is a setting of paths, and choosing one chooses them.
+        // The mode belongs to paths, and setting it chooses paths.
         "mode" if settings.forwarding() != Forwarding::Paths => Json::Null,
         "threads" => json!(settings.threads),
-        // The table alone turns it on.
+        // The table's presence alone turns it on.
         "multicast.snooping" => json!(settings.controller.multicast.is_some()),
         "session.guard" => json!(settings.driver.session.is_guarded),
         "timeouts.policy" => json!(lifetime.name()),

@@ -1,5 +1,5 @@
-//! The JSON Schema of the configuration, for editors. The readers say what each key takes: they
-//! read [`SAMPLES`] and take down what they ask for. The words come from the table of settings.
+//! The JSON Schema of the configuration, for editors. The readers read [`SAMPLES`] and note what
+//! each key takes. The descriptions come from the table of settings.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use super::Settings;
 use super::effective::of_toml;
 use super::table::SETTINGS;
 
-/// The short form of `api`; each section once; and each policy of `[timeouts]`, as a reader asks
-/// for its settings only.
+/// The short form of `api`, each section once, and each policy of `[timeouts]`, as its reader asks
+/// only for the settings of that policy.
 const SAMPLES: [&str; 4] = [
     "api = \"8080\"\nallow_dpid = \"1\"\n",
     "[tls]\n[controller]\n[fabric]\n[multicast]\n[session]\n[guard]\n[cluster]\n[api.tls]\n\
@@ -24,7 +24,7 @@ const SAMPLES: [&str; 4] = [
     "[timeouts]\npolicy = \"paper\"\n[[timeouts.class]]\npolicy = \"paper\"\n",
 ];
 
-/// The keys of each section with what they take.
+/// The keys of each section with the values that they take.
 pub fn record() -> Record {
     let mut all = Record::default();
     for sample in SAMPLES {
@@ -44,7 +44,7 @@ pub fn schema() -> Json {
     schema
 }
 
-/// The schema of a section's table: its keys, and below each that is a section its own.
+/// The schema of a section's table: its keys, and the schema of each key that is a section.
 fn section(record: &Record, path: &str) -> Json {
     let mut properties = Map::new();
     for (key, takes) in record.sections.get(path).into_iter().flatten() {
@@ -57,7 +57,7 @@ fn section(record: &Record, path: &str) -> Json {
             let table = section(record, &inner);
             takes = match takes["type"].as_str() {
                 Some("array") => json!({"type": "array", "items": table}),
-                // An address in place of a table.
+                // An address may replace the table.
                 _ if inner == "api" => json!({"anyOf": [takes, table]}),
                 _ => table,
             };
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// Tables whose single keys change together, so that the table of settings names them once.
+    /// Tables whose keys change together, so that the table of settings names each table once.
     const WHOLE: [&str; 10] = [
         "timeouts.class",
         "qos",
@@ -138,7 +138,7 @@ mod tests {
         }
         let shown = |text: &str| {
             let mut settings = Settings::parse(text, Path::new("")).unwrap();
-            // These keep their text, and that they were there.
+            // These settings keep their text, and whether they were present.
             (settings.api, settings.qos) = (None, Settings::default().qos);
             format!("{settings:?}")
         };

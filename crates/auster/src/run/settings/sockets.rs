@@ -1,5 +1,5 @@
-//! The sockets, folders and files that a start of a controller or a relay would make: what can be
-//! known of them beforehand, without opening any.
+//! The sockets, folders and files that a start of a controller or a relay would make, checked in
+//! advance as far as possible without opening any.
 
 use std::fmt::Display;
 use std::io;
@@ -14,7 +14,7 @@ use super::super::fields::Mistaken;
 use super::Settings;
 use super::document::Document;
 
-/// An address that a socket of ours would be bound to.
+/// An address that one of our sockets would be bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Address {
     Tcp(SocketAddr),
@@ -23,7 +23,7 @@ enum Address {
 }
 
 impl Address {
-    /// Whether the system gives only one of both.
+    /// Whether the system allows only one of the two addresses to be bound.
     fn excludes(&self, other: &Address) -> bool {
         match (self, other) {
             (Address::Tcp(one), Address::Tcp(two)) | (Address::Udp(one), Address::Udp(two)) => {
@@ -38,7 +38,7 @@ impl Address {
     }
 }
 
-/// The link of an address that many links may have.
+/// The link of an address that may exist on many links.
 fn scope(at: &SocketAddr) -> u32 {
     match at {
         SocketAddr::V4(_) => 0,
@@ -50,7 +50,7 @@ fn scope(at: &SocketAddr) -> u32 {
 pub struct Socket {
     setting: &'static str,
     stated: String,
-    /// The place in the file.
+    /// The socket's place in the file.
     place: Option<String>,
     addresses: Result<Vec<Address>, String>,
 }
@@ -83,15 +83,15 @@ impl Socket {
         }
     }
 
-    /// A mistake, at the place of the socket.
+    /// A line for a mistake, at the place of the socket.
     fn line(&self, problem: &str) -> String {
         let place = self.place.iter().map(|place| format!("{place}: "));
         place.collect::<String>() + self.setting + ": " + problem
     }
 }
 
-/// One line for each socket, folder and file that a start could not make. `mistaken` settings are
-/// not known.
+/// One line for each socket, folder and file that a start could not make. The values of `mistaken`
+/// settings are not known.
 pub fn problems(settings: &Settings, mistaken: &Mistaken, document: &Document<'_>) -> Vec<String> {
     let mut problems = clashes(&sockets(settings, mistaken, document));
     let api = settings.api.as_ref();
@@ -115,8 +115,8 @@ pub fn problems(settings: &Settings, mistaken: &Mistaken, document: &Document<'_
     problems
 }
 
-/// One line for each socket that could not be made: another one has its address, or there is no
-/// place for its file.
+/// One line for each socket that could not be made: another socket has its address, or its file
+/// cannot be made.
 pub fn clashes(sockets: &[Socket]) -> Vec<String> {
     let mut problems = Vec::new();
     for (number, socket) in sockets.iter().enumerate() {
@@ -184,7 +184,7 @@ fn sockets(settings: &Settings, mistaken: &Mistaken, document: &Document<'_>) ->
             addresses,
         });
     };
-    // The default is not meant where something else could not be read.
+    // The default does not apply where a setting could not be read.
     let listen = match mistaken.has("listen") || mistaken.has("connect") {
         true => settings.listen.clone(),
         false => settings.listening(),
@@ -257,7 +257,7 @@ fn first_address(host: &Host, port: u16) -> io::Result<SocketAddr> {
 fn of_api(at: &ApiAddress) -> Vec<Address> {
     match at {
         ApiAddress::Unix(path) => vec![Address::Unix(path.clone())],
-        // Such a socket takes what comes to IPv4 addresses too.
+        // Such a socket also accepts connections to IPv4 addresses.
         ApiAddress::Ip(at) if at.is_ipv6() && at.ip().is_unspecified() => {
             let other = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), at.port());
             vec![Address::Tcp(*at), Address::Tcp(other)]
@@ -266,7 +266,8 @@ fn of_api(at: &ApiAddress) -> Vec<Address> {
     }
 }
 
-/// The reason why no socket can be made here. One that is there may be that of a process before.
+/// The reason why no socket can be made here. An existing socket may belong to the previous
+/// process.
 fn socket_problem(path: &Path) -> Option<String> {
     let found = path.symlink_metadata();
     let shown = path.display();
@@ -295,7 +296,7 @@ fn parent_problem(path: &Path) -> Option<String> {
     let problem = match folder.metadata() {
         Ok(found) if found.is_dir() => return None,
         Ok(_) => "is no folder; name another one".to_owned(),
-        // Services' folders are made there as they start.
+        // The folder of a service is made there as the service starts.
         Err(_) if folder.starts_with("/run") => return None,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             "is not there; make that folder, or name another one".to_owned()
@@ -309,7 +310,7 @@ fn parent_problem(path: &Path) -> Option<String> {
     ))
 }
 
-/// The reason why there can be no such folder. A start makes it, and those above it.
+/// The reason why the folder cannot exist. A start makes it, and the folders above it.
 fn folder_problem(path: &Path) -> Option<String> {
     let above = path.ancestors().find(|above| above.exists())?;
     match above.is_dir() {

@@ -1,6 +1,6 @@
-//! All settings of the configuration file: what each is for, its default, and what becomes of a
+//! All settings of the configuration file: the purpose of each, its default, and the effect of a
 //! change while `auster run` runs. `auster config`, the report of a reload and the page about
-//! reloads are made of this table; a test compares it with the keys that the readers know.
+//! reloads are made from this table. A test compares it with the keys that the readers know.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -8,19 +8,19 @@ use std::sync::LazyLock;
 /// The effect of a reload on a changed setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// It applies the change. The words say what it means for what is there already, if anything.
+    /// Applies the change. The words state the effect on what exists already, if any.
     Reload(&'static str),
-    /// It leaves the setting as it is, for this reason.
+    /// Leaves the setting unchanged, for this reason.
     Restart(&'static str),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Its key behind those of its tables: `controller.lldp_interval_ms`.
+    /// The setting's key after those of its tables: `controller.lldp_interval_ms`.
     pub path: &'static str,
-    /// TOML; empty where there is none.
+    /// The default as TOML; empty if there is none.
     pub default: &'static str,
-    /// The option of the command line that wins over it; empty where there is none.
+    /// The command-line option that overrides the setting; empty if there is none.
     pub option: &'static str,
     pub at: At,
     pub about: &'static str,
@@ -39,7 +39,7 @@ impl At {
 
 const TABLE: &str = include_str!("table.txt");
 
-/// Ordered as the manual shows them.
+/// All settings, in the order of the manual.
 pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
     let effects: BTreeMap<&str, At> = lines().filter_map(effect).collect();
     let setting = |line| setting(line, &effects);
@@ -57,13 +57,13 @@ fn lines() -> impl Iterator<Item = &'static str> {
     lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// A line with the name of an effect.
+/// Reads a line with the name of an effect.
 fn effect(line: &'static str) -> Option<(&'static str, At)> {
     let (name, words) = line.split_once(" = ")?;
     Some((name, At::read(words)?))
 }
 
-/// A line with a setting.
+/// Reads a line with a setting.
 fn setting(line: &'static str, effects: &BTreeMap<&str, At>) -> Option<Setting> {
     let columns: Vec<&str> = line.split('|').map(str::trim).collect();
     let [path, default, effect, about, option] = columns[..] else {
@@ -78,7 +78,7 @@ fn setting(line: &'static str, effects: &BTreeMap<&str, At>) -> Option<Setting> 
     })
 }
 
-/// Settings of which the first appears, or the last goes: then a reload cannot apply them.
+/// Settings of which a reload can neither add the first nor remove the last.
 pub const FROM_THE_START: &[(&[&str], &str)] = &[
     (
         &["tls.private_key", "tls.certificate", "tls.ca"],

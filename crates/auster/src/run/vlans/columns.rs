@@ -1,8 +1,8 @@
 //! The meaning of a database's VLAN columns, together with the configuration.
 //!
-//! Open vSwitch's meaning is followed exactly (ovs-vswitchd.conf.db(5), VLAN configuration), or the
-//! port's packets belong to no VLAN and a line says why. So no packet gets into another VLAN than
-//! its switch alone would put it into.
+//! Open vSwitch's meaning is followed exactly (ovs-vswitchd.conf.db(5), VLAN configuration).
+//! Otherwise the port's packets belong to no VLAN, and a line states the reason. So no packet gets
+//! into another VLAN than its switch alone would put it into.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use ovsdb::vswitch::vlan::{VlanColumns, VlanMode};
 
 use super::Stated;
 
-/// A port whose columns say something of VLANs.
+/// A port with values in its VLAN columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub at: Location,
@@ -30,12 +30,12 @@ pub struct Combined {
 /// The VLANs that columns give a port.
 enum Meaning {
     Access(VlanId),
-    /// An empty set is all VLANs that exist.
+    /// An empty set means all VLANs that exist.
     Trunk(BTreeSet<VlanId>),
     NativeUntagged(VlanId, BTreeSet<VlanId>),
 }
 
-/// Puts the databases' statements beside those of the configuration, which go first.
+/// Combines the databases' VLANs with those of the configuration, which take precedence.
 pub fn combine<'r>(stated: &Stated, rows: impl IntoIterator<Item = &'r Row>) -> Combined {
     let mut combined = Combined {
         vlans: stated.vlans.clone(),
@@ -66,7 +66,7 @@ pub fn combine<'r>(stated: &Stated, rows: impl IntoIterator<Item = &'r Row>) -> 
             (None, Ok(_)) => without_effect(row),
         };
         combined.lines.extend(line.map(|line| (at, line)));
-        // The port is a member of nothing, and so its packets go nowhere.
+        // The port is a member of no VLAN, so its packets go nowhere.
         let vlans = vlans.unwrap_or(PortVlans::Trunk {
             tagged: BTreeSet::new(),
             native: None,
@@ -79,7 +79,7 @@ pub fn combine<'r>(stated: &Stated, rows: impl IntoIterator<Item = &'r Row>) -> 
     combined
 }
 
-/// The VLANs that the configuration or a port's columns name.
+/// The VLANs named by the configuration or a port's columns.
 fn existing<'m>(
     stated: &Vlans,
     read: impl Iterator<Item = &'m Result<Meaning, String>>,
@@ -157,7 +157,7 @@ fn trunks(columns: &VlanColumns) -> Result<BTreeSet<VlanId>, String> {
     ids.ok_or_else(|| "trunks has a number that is no VLAN; list 1 to 4094 only".to_owned())
 }
 
-/// The beginning of a line: the port, by its name and number, and its columns.
+/// The beginning of a line: the port's name and number, and its columns.
 fn port(row: &Row) -> String {
     let Row { at, name, columns } = row;
     format!("{name} ({at}) has {columns} in the database")
@@ -178,7 +178,7 @@ fn refused(row: &Row, problem: &str) -> String {
     format!("{port}: its packets belong to no VLAN, as {problem}")
 }
 
-/// Columns that Open vSwitch ignores, too.
+/// A line for columns that Open vSwitch ignores as well.
 fn without_effect(row: &Row) -> Option<String> {
     let columns = &row.columns;
     let is_trunk = columns.mode == Some(VlanMode::Trunk);
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(lines, [(at(2), line.to_owned())].into());
     }
 
-    /// The VLAN that Open vSwitch puts a packet into, 0 being its VLAN of packets without a tag.
+    /// The VLAN that Open vSwitch puts a packet into, where 0 is its VLAN for untagged packets.
     /// `None` if it drops the packet, or the outcome depends on a second tag.
     fn in_open_vswitch(columns: &VlanColumns, tag: Option<u16>) -> Option<u16> {
         let own = columns.tag.filter(|tag| *tag <= 4095);
@@ -512,8 +512,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every packet is in the VLAN that the file states, or that its switch would put it into,
-        /// or in none. A port whose columns auster does not follow has a line.
+        /// Every packet is in the VLAN that the file states, in that of its switch alone, or in
+        /// none. A port whose columns auster does not follow has a line.
         #[test]
         fn no_packet_gets_into_another_vlan(
             stated in stated(),

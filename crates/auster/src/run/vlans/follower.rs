@@ -1,5 +1,5 @@
-//! Follows the configuration and the databases while they change: the VLANs to use, the ports that
-//! differ, and the lines that are new.
+//! Follows changes of the configuration and the databases: the VLANs to use, the ports whose VLANs
+//! differ, and the new lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -15,11 +15,11 @@ use super::super::databases::LOOK;
 use super::Stated;
 use super::columns::{Combined, Row, combine};
 
-/// Numbers above are reserved in the database, which has those of OpenFlow 1.0.
+/// Numbers above this are reserved in the database, which uses those of OpenFlow 1.0.
 const PORT_MAX: u32 = 0xff00;
 
-/// Datapaths whose statements are kept while their databases are away. Beyond that, those that are
-/// away are forgotten: a hostile database may name any number.
+/// Datapaths whose VLANs are kept while their databases are disconnected. Above this number, those
+/// are forgotten: a hostile database may name any number of datapaths.
 const DATAPATHS_MAX: usize = 10_000;
 
 /// The ports with VLAN columns, by datapath. A datapath without such ports has an empty list.
@@ -30,7 +30,7 @@ pub type Rows = BTreeMap<DatapathId, Vec<Row>>;
 pub struct Change {
     /// The VLANs of all ports from now on.
     pub vlans: Vlans,
-    /// The ports whose VLANs are others than before.
+    /// The ports whose VLANs have changed.
     pub changed: BTreeSet<Location>,
 }
 
@@ -61,20 +61,20 @@ impl Follower {
         &self.stated
     }
 
-    /// Takes what the configuration states now.
+    /// Sets the VLANs that the configuration states.
     pub fn set_stated(&mut self, stated: Stated) {
         self.stated = stated;
         self.combined = combine(&self.stated, self.rows.values().flatten());
     }
 
-    /// Takes what the connected databases state now. A datapath whose database is gone keeps what
-    /// was stated last: its ports must not get into other VLANs for that.
+    /// Sets the VLANs that the connected databases state. A datapath without a connected database
+    /// keeps its last VLANs: its ports must not get into other VLANs because of that.
     pub fn set_rows(&mut self, rows: Rows) {
         merge(&mut self.rows, rows);
         self.combined = combine(&self.stated, self.rows.values().flatten());
     }
 
-    /// Whether the controller has other VLANs.
+    /// Whether the controller has VLANs other than the combined ones.
     pub fn is_behind(&self) -> bool {
         self.combined.vlans != self.used
     }
@@ -88,12 +88,12 @@ impl Follower {
         })
     }
 
-    /// Takes note that the controller has these VLANs now.
+    /// Notes that the controller has these VLANs now.
     pub fn handle_used(&mut self, vlans: Vlans) {
         self.used = vlans;
     }
 
-    /// The lines that are new, one for each port.
+    /// The new lines, at most one for each port.
     pub fn poll_lines(&mut self) -> Vec<String> {
         let told = mem::replace(&mut self.told, self.combined.lines.clone());
         let lines = self.combined.lines.iter();
@@ -102,7 +102,7 @@ impl Follower {
     }
 }
 
-/// Puts what the connected databases state now in place of what they have stated before.
+/// Replaces the earlier VLANs of the connected databases with their present ones.
 pub(super) fn merge(rows: &mut Rows, now: Rows) {
     if rows.len() + now.len() > DATAPATHS_MAX {
         rows.retain(|dpid, _| now.contains_key(dpid));
@@ -115,7 +115,7 @@ pub(super) fn merge(rows: &mut Rows, now: Rows) {
 /// or the databases.
 pub fn watch(mut views: watch::Receiver<Views>) -> (watch::Receiver<Rows>, JoinHandle<()>) {
     let (sender, receiver) = watch::channel(Rows::new());
-    // A database may have been quicker.
+    // A database may have reported before.
     views.mark_changed();
     let task = tokio::spawn(async move {
         while views.changed().await.is_ok() && !sender.is_closed() {
@@ -125,7 +125,7 @@ pub fn watch(mut views: watch::Receiver<Views>) -> (watch::Receiver<Rows>, JoinH
                 *rows = now;
                 is_other
             });
-            // Databases report much else, and may do so often.
+            // Databases also report other changes, and may do so often.
             tokio::time::sleep(LOOK).await;
         }
     });
@@ -139,7 +139,7 @@ fn rows(views: &Views) -> Rows {
         .collect()
 }
 
-/// One row for each OpenFlow number; a bond has several.
+/// One row for each OpenFlow number of a port; a bond has several.
 fn rows_of(dpid: DatapathId, view: &DatapathView) -> Vec<Row> {
     let ports = view.ports.iter().filter(|(_, port)| !port.vlans.is_empty());
     let rows = ports.flat_map(|(name, port)| {
@@ -187,7 +187,7 @@ mod tests {
         Follower::new(read(&format!("{first}{STATED}")).unwrap())
     }
 
-    /// The change, which the controller then has.
+    /// The changed ports. The controller has the change afterwards.
     fn changed(follower: &mut Follower) -> Vec<u32> {
         let Some(Change { vlans, changed }) = follower.change() else {
             return Vec::new();
@@ -244,7 +244,7 @@ mod tests {
         for dpid in 1..=DATAPATHS_MAX as u64 + 7 {
             let mut rows = rows(&[(2, 20)]);
             let row = rows.remove(&DatapathId(1)).unwrap();
-            // As the views: one database is there at a time.
+            // In the views, one database appears at a time.
             follower.rows.insert(DatapathId(dpid), row);
         }
         follower.set_rows(rows(&[(3, 20)]));

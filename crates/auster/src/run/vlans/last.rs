@@ -1,8 +1,8 @@
-//! The last words of the switches' databases about VLANs, for the next process. Without it all
+//! The VLANs last reported by the switches' databases, for the next process. Without them, all
 //! ports that have their VLANs from a database would be in none until the database is read again:
-//! hosts of different VLANs would reach each other, and entries of the VLANs would go.
+//! hosts of different VLANs would reach each other, and the VLANs' entries would be removed.
 //!
-//! A database that was changed meanwhile is followed once it is read, as one that was away.
+//! A database that has changed meanwhile is followed once it is read, as one that was disconnected.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,7 +41,7 @@ fn file(dir: &Path) -> PathBuf {
     dir.join("vlans.json")
 }
 
-/// Reads what the databases said last. A file that cannot be read is reported and says nothing.
+/// Reads the databases' last VLANs. A file that cannot be read is reported, and gives no VLANs.
 pub fn read(dir: &Path) -> Rows {
     let file = file(dir);
     let failed = |problem: String| {
@@ -62,8 +62,8 @@ pub fn read(dir: &Path) -> Rows {
     }
 }
 
-/// Writes what the databases say whenever it is something else, beginning with `rows` in the file.
-/// It ends with the receiver's sender, which decides how often that is at most.
+/// Writes the databases' VLANs whenever they change. The file has `rows` at first. Ends with the
+/// receiver's sender, which limits how often it writes.
 pub async fn keep(dir: PathBuf, mut rows: Rows, mut now: watch::Receiver<Rows>) {
     let file = file(&dir);
     let mut has_failed = false;
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(read(dir.path()), Rows::new());
     }
 
-    /// A datapath whose database is away stays as it was, and one that has come back is as it says.
+    /// A datapath without a database keeps its VLANs, and a reconnected one has those it reports.
     #[tokio::test]
     async fn the_file_follows_the_databases() {
         let dir = tempfile::tempdir().unwrap();

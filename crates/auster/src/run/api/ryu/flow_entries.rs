@@ -1,7 +1,7 @@
 //! `/stats/flowentry/…`: static entries of the owner `ryu`, in Ryu's words.
 //!
-//! An entry's name comes from its switch, priority and match, as these are its identity to Ryu's
-//! clients. All of them are before auster's own entries, in the order of their priorities.
+//! The name of an entry is made from its switch, priority and match, which identify it to Ryu's
+//! clients. All of these entries precede auster's own entries, in the order of their priorities.
 
 use std::collections::BTreeSet;
 
@@ -35,8 +35,8 @@ pub fn router() -> Router<Api> {
         .route("/stats/flowentry/clear/{dpid}", delete(clear))
 }
 
-/// The fields of a body. Cookies in switches are auster's, which also hears of the end of each
-/// entry; those of the program are kept beside.
+/// The fields of a body. Cookies in switches are auster's, and switches report the end of each
+/// entry to it; the program's cookies are kept separately.
 const FIELDS: [&str; 10] = [
     "dpid",
     "cookie",
@@ -50,7 +50,7 @@ const FIELDS: [&str; 10] = [
     "cookie_mask",
 ];
 
-/// A body that is read.
+/// A parsed body.
 #[derive(Debug, PartialEq)]
 struct Asked {
     dpid: DatapathId,
@@ -61,7 +61,7 @@ struct Asked {
     idle_timeout_s: u16,
     hard_timeout_s: u16,
     cookie: u64,
-    /// Chooses among those that are to be changed or deleted.
+    /// Selects among the entries to change or delete.
     cookie_mask: u64,
     flags: u16,
 }
@@ -113,13 +113,13 @@ async fn clear(State(api): State<Api>, Path(dpid): Path<String>) -> Result<Statu
     Ok(StatusCode::OK)
 }
 
-/// Ryu's entries on a switch that a command is about.
+/// Ryu's entries on a switch to which a command applies.
 pub async fn its(api: &Api, dpid: DatapathId, chosen: Chosen) -> Result<Vec<FlowView>, Problem> {
     api.ask(move |controller| controller.flows_at(OWNER_RYU, dpid, &chosen))
         .await
 }
 
-/// Ryu answers 404 for a switch that is not connected.
+/// Checks that a switch is connected; Ryu answers 404 for others.
 pub async fn connected(api: &Api, dpid: DatapathId) -> Result<(), Problem> {
     let views = api.switches().await?;
     let mut up = views.iter().filter(|view| view.connection.is_some());
@@ -160,7 +160,7 @@ impl Asked {
     }
 
     fn name(&self) -> FlowName {
-        // The match as a switch would report it: written otherwise, it is the same entry.
+        // The match as a switch would report it: another spelling is the same entry.
         let matching = format!("{:?}", self.pattern());
         let hash = Fnv1a::of(matching.as_bytes());
         FlowName::new(
@@ -185,7 +185,7 @@ impl Asked {
         }
     }
 
-    /// An entry that is there, with these actions.
+    /// An existing entry, with these actions.
     fn changed(&self, view: FlowView) -> Wish {
         let mut entry = view.entry;
         entry.meter = self.meter;
@@ -299,7 +299,7 @@ fn meter_id(value: &Value) -> Result<MeterId, String> {
     Ok(MeterId(id))
 }
 
-/// A list of actions. What is wrong is noted below `actions`.
+/// Reads a list of actions. Mistakes are noted below `actions`.
 pub fn actions(list: &[&Value], wrong: &mut Wrong) -> Vec<Action> {
     let mut actions = Vec::new();
     for (n, value) in list.iter().enumerate() {
@@ -409,7 +409,7 @@ mod tests {
         let entry = asked.entry();
         assert_eq!(entry.stated, (1, 1));
         assert_eq!(entry.problems(), []);
-        // The words say the same.
+        // The words mean the same.
         assert_eq!(parse_match(&entry.words.0), Ok(entry.r#match.clone()));
         assert_eq!(parse_actions(&entry.words.1), Ok(entry.actions.clone()));
         assert_eq!(

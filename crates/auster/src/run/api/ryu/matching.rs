@@ -7,13 +7,13 @@ use openflow::match_fields::{FIELDS, Field, VLAN_PRESENT};
 use openflow::{MacAddr, Match, PortNo};
 use serde_json::{Map, Value};
 
-/// All that is wrong with it, each with its field.
+/// All mistakes in a match, each with its field.
 pub type Wrong = Vec<(String, String)>;
 
 const ETH_TYPE_ARP: u128 = 0x0806;
 
 /// # Errors
-/// Every field that cannot be, with why.
+/// Every invalid field, with the reason.
 pub fn parse(fields: &Map<String, Value>) -> Result<Match, Wrong> {
     let mut wrong = Wrong::new();
     let number = |keys: [&str; 2]| {
@@ -46,7 +46,7 @@ pub fn parse(fields: &Map<String, Value>) -> Result<Match, Wrong> {
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    // By number, as what a field needs comes before it.
+    // By number, since a field's prerequisites precede it.
     found.sort_by_key(|(field, ..)| *field as u8);
     let with = |all: Match, (field, value, mask): (Field, u128, Option<u128>)| match mask {
         None => all.with(field, value),
@@ -86,7 +86,7 @@ fn field(key: &str, is_arp: bool, proto: Option<u128>) -> Option<Field> {
             132 => Field::SctpDst,
             _ => return None,
         },
-        // The rest are called as they are here.
+        // The other fields have the same names here.
         "in_port" | "in_phy_port" | "metadata" | "vlan_pcp" | "ip_dscp" | "tcp_src" | "tcp_dst"
         | "udp_src" | "udp_dst" | "sctp_src" | "sctp_dst" | "arp_op" | "arp_spa" | "arp_tpa"
         | "arp_sha" | "arp_tha" | "ipv6_src" | "ipv6_dst" | "icmpv6_type" | "icmpv6_code"
@@ -98,7 +98,7 @@ fn field(key: &str, is_arp: bool, proto: Option<u128>) -> Option<Field> {
     })
 }
 
-/// Value and mask.
+/// Reads a value and a mask.
 fn read(field: Field, value: &Value) -> Result<(u128, Option<u128>), String> {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -119,7 +119,7 @@ fn read(field: Field, value: &Value) -> Result<(u128, Option<u128>), String> {
     });
     let mask = mask.transpose()?;
     let number = match (field, value) {
-        // A number, and decimal digits, are those of a tag; hexadecimal ones are the whole field.
+        // A number or decimal digits are the id in a tag; hexadecimal digits are the whole field.
         (Field::VlanVid, value) if mask.is_none() && is_decimal(value) => number | VLAN_PRESENT,
         _ => number,
     };
@@ -191,7 +191,7 @@ pub fn digits(text: &str) -> Option<u128> {
     is_plain.then(|| u128::from_str_radix(text, radix).ok())?
 }
 
-/// A number, or a text of one.
+/// Reads a number, or a text of one.
 pub fn integer(value: &Value) -> Result<u128, String> {
     let found = match value {
         Value::Number(number) => number.as_u64().map(u128::from),

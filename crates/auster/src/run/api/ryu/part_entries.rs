@@ -50,7 +50,7 @@ async fn change_meter(
     change(&api, PartKind::Meter, &command, request).await
 }
 
-/// A body that is read: a switch, a number or all of them, and what it is to be.
+/// A parsed body: a switch, one number or all of them, and the requested group or meter.
 #[derive(Debug, PartialEq)]
 struct Asked {
     dpid: DatapathId,
@@ -93,7 +93,7 @@ async fn change(
     Ok(StatusCode::OK)
 }
 
-/// Deletes groups or meters with the entries that lead to them, as a switch does.
+/// Deletes groups or meters with the entries that refer to them, as a switch does.
 async fn delete(
     api: &Api,
     dpid: DatapathId,
@@ -133,7 +133,7 @@ fn part(dpid: DatapathId, add: PartMod) -> StaticPart {
     }
 }
 
-/// The numbers of a table of JSON.
+/// The numbers in a JSON table.
 struct Numbers<'a> {
     fields: &'a Map<String, Value>,
     path: String,

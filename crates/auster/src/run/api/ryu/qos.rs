@@ -82,7 +82,7 @@ fn failure(details: impl Into<Value>) -> Value {
 }
 
 impl Api {
-    /// Changes all of these, or none.
+    /// Makes all of these changes, or none.
     async fn change(&self, ops: Vec<Op>) -> Result<(), Refused> {
         let change = Change::new(ops, When::default());
         self.intent.change(change).await.map(drop)

@@ -76,7 +76,7 @@ pub fn flow(row: &FlowStats) -> Value {
     })
 }
 
-/// The length of the entry in OpenFlow 1.3's encoding: clients look at it, so it is not left out.
+/// The length of the entry in OpenFlow 1.3's encoding: clients read it, so it is not left out.
 fn flow_length(row: &FlowStats) -> usize {
     let oxm = |field: &MatchField| match field {
         MatchField::Basic { field, mask, .. } => {
@@ -298,7 +298,7 @@ fn meter_id(meter: MeterId) -> Value {
     }
 }
 
-/// A text of what it is without its quotes.
+/// The text of a value, without its quotes.
 fn bare(value: Value) -> String {
     match value {
         Value::String(text) => text,
@@ -382,7 +382,7 @@ fn action(action: &Action) -> String {
     }
 }
 
-/// The names that a match has had since OpenFlow 1.0, where it has one.
+/// Shows a match, with the names that its fields have had since OpenFlow 1.0, if any.
 pub fn matching(found: &Match) -> Value {
     let mut shown = Map::new();
     for field in &found.fields {

@@ -250,7 +250,7 @@ impl Filter {
         request.out_group = group.map_or(GroupId::ANY, |n| GroupId(n as u32));
         request.cookie = Cookie(number("cookie", U64, &[]).unwrap_or(0) as u64);
         request.cookie_mask = Cookie(number("cookie_mask", U64, &[]).unwrap_or(0) as u64);
-        // Ryu says -1 for any.
+        // In Ryu, -1 means any.
         let is_any = fields
             .get("priority")
             .and_then(Value::as_i64)
@@ -282,7 +282,7 @@ impl Filter {
     }
 }
 
-/// Ryu answers 400 for what is wrong with a body.
+/// Answers 400 for mistakes in a body, as Ryu does.
 pub fn wrong_fields(wrong: matching::Wrong) -> Problem {
     let error = |(field, why): (String, String)| FieldError {
         pointer: format!("/{field}"),

@@ -1,5 +1,5 @@
-//! `/v1.0/topology/…`, as Ryu's `rest_topology` has it. A switch, link or host of a switch that is
-//! not there is an empty list, as there.
+//! `/v1.0/topology/…`, as Ryu's `rest_topology` has it. For a switch that does not exist, the lists
+//! of switches, links and hosts are empty, as in Ryu.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::super::Api;
 use super::super::problem::Problem;
 
-/// Ryu has no pages.
+/// The most hosts in an answer: Ryu has no pages.
 const HOSTS_MAX: usize = 10_000;
 /// Digits of a datapath id in a path.
 const DIGITS: usize = 16;
@@ -54,7 +54,7 @@ async fn answer(api: &Api, kind: &str, of: Option<DatapathId>) -> Result<Json<Va
             let up = snapshot.network.switches.iter();
             let up = up.filter(|s| s.connection.is_some() && is_of(s.dpid));
             let row = |dpid: DatapathId| {
-                // They are sorted by switch.
+                // The ports are sorted by switch.
                 let from = ports.partition_point(|port| port.at.dpid < dpid);
                 let ports = ports[from..].iter();
                 let ports = ports.take_while(|port| port.at.dpid == dpid);

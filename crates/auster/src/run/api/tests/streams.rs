@@ -15,7 +15,7 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use super::super::stream::STREAMS_MAX;
 use super::*;
 
-/// The time for whatever a test waits for.
+/// The time limit for everything that a test waits for.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// An API on a port of this machine.
@@ -61,7 +61,7 @@ async fn get(
     sender.send_request(request).await.unwrap()
 }
 
-/// The lines of an answer, as they come.
+/// The lines of an answer, as they arrive.
 struct LinesOf {
     body: Incoming,
     kept: Vec<u8>,
@@ -75,7 +75,7 @@ impl LinesOf {
         LinesOf { body, kept }
     }
 
-    /// The next ones; empty at the end.
+    /// Waits for the next lines; empty at the end of the answer.
     async fn some(&mut self) -> Vec<String> {
         loop {
             let frame = timeout(DEADLINE, self.body.frame()).await.expect("in time");
@@ -132,7 +132,7 @@ async fn events_that_are_kept_are_lines_by_number_kind_and_switch() {
     assert_eq!(seqs(&kinds), [1001, 1002]);
     let switch = lines("/v1/events?switch=1&since=0").await;
     assert_eq!(seqs(&switch), [1001, 1003]);
-    // A number of an earlier process, and one that nobody has had.
+    // A number of an earlier process, and a number that no event has had.
     for (path, reason) in [
         ("/v1/events?since=7&kinds=cut", "too old"),
         ("/v1/events?since=1004&kinds=cut", "unknown"),
@@ -161,7 +161,7 @@ async fn a_browser_gets_events_and_resumes_by_its_last_number() {
     let open = Open::new().await;
     let sse = "text/event-stream";
     let mut lines = LinesOf::of(open.get("/v1/events", sse).await);
-    // It is there once its place is taken; what comes from now on reaches it.
+    // The reader is connected once its place is taken. Later events reach the reader.
     open.push("port_up", 0, 0);
     let first = lines.some().await;
     assert_eq!(first[0], "id: 1001");
@@ -177,7 +177,7 @@ async fn a_browser_gets_events_and_resumes_by_its_last_number() {
     let next = LinesOf::of(response).some().await;
     assert_eq!(next[0], "id: 1002", "{next:?}");
     assert!(next[1].contains("port_up"), "no reset: {next:?}");
-    // One that was away for too long is told to look anew, and then gets what comes.
+    // A reader that was away for too long receives a reset first, and then new events.
     let headers = [("accept", sse), ("last-event-id", "3")];
     let mut late = LinesOf::of(get(open.at, "/v1/events", &headers).await);
     let reset = late.some().await;
@@ -189,15 +189,15 @@ async fn a_browser_gets_events_and_resumes_by_its_last_number() {
     assert_eq!(late.some().await[0], "id: 1003");
 }
 
-/// Reads every event up to the number, and comes again when it is cut. Returns how many it was
-/// given, and how often it was cut and reset.
+/// Reads every event up to the number `to`, and reconnects when the stream is cut. Returns the
+/// number of events received, of cuts and of resets.
 async fn read_all(at: std::net::SocketAddr, from: u64, to: u64) -> (u64, u32, u32) {
     let (mut seen, mut given, mut cuts, mut resets) = (from, 0, 0, 0);
     while seen < to {
         let path = format!("/v1/events?follow=true&since={seen}");
         let response = get(at, &path, &[]).await;
         if response.status() == StatusCode::SERVICE_UNAVAILABLE {
-            // Its former place is not free yet.
+            // The reader's former place is not free yet.
             sleep(Duration::from_millis(50)).await;
             continue;
         }
@@ -224,8 +224,9 @@ async fn read_all(at: std::net::SocketAddr, from: u64, to: u64) -> (u64, u32, u3
     (given, cuts, resets)
 }
 
-/// 32 readers at 10,000 events a second, of which 8 never read: no event and no question to the
-/// controller's thread waits for them, what is kept is bounded, and the others miss nothing.
+/// 32 readers at 10,000 events a second, 8 of which never read. No event and no question to the
+/// controller's thread waits for them. The kept data is bounded, and the other readers miss
+/// nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_that_never_read_cost_nobody_anything() {
     const EVENTS: u64 = 30_000;
@@ -271,7 +272,7 @@ async fn readers_that_never_read_cost_nobody_anything() {
         );
         all.insert((given, cuts, resets));
     }
-    // Those that never read have lost their places, and their connections.
+    // The readers that never read have lost their places and connections.
     while places.available_permits() < STREAMS_MAX {
         assert!(
             begun.elapsed() < DEADLINE,

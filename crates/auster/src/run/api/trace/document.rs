@@ -246,11 +246,11 @@ pub struct Found<'a> {
     pub start: &'a Start,
     pub course: &'a Course,
     pub reads: &'a BTreeMap<u64, Read>,
-    /// Keyed by hop and step.
+    /// Owners of entries, keyed by hop and step.
     pub owners: &'a BTreeMap<(usize, usize), EntryOwner>,
-    /// Those of groups and meters that are guests', keyed alike.
+    /// Guests of groups and meters, keyed by hop and step.
     pub guests: &'a BTreeMap<(usize, usize), GuestPart>,
-    /// The second reading, by hop and step.
+    /// The second read of the counters, keyed by hop and step.
     pub counts: Option<&'a BTreeMap<(usize, usize), Count>>,
     pub waited_s: u64,
 }
@@ -430,7 +430,7 @@ impl Found<'_> {
         before.filter(acts).last()
     }
 
-    /// The entry that acts, in words.
+    /// Describes the entry that acts.
     fn by(&self, at: (usize, usize)) -> Option<String> {
         let hop = self.course.hops().get(at.0)?;
         let table = |table: openflow::TableId| {
@@ -461,7 +461,7 @@ impl Found<'_> {
         }
     }
 
-    /// Why the controller gets the packet.
+    /// Explains why the controller receives the packet.
     fn controller_text(&self, at: (usize, usize)) -> String {
         let owner = self
             .acting(at)
@@ -582,7 +582,7 @@ impl Found<'_> {
         }
     }
 
-    /// Whether the packet's next hop is the host that it is for.
+    /// Whether the packet's next hop is its destination host.
     fn is_last(&self) -> bool {
         match self.start.routed.as_ref().map(|routed| routed.verdict) {
             Some(RouteVerdict::Forward(hop, _)) => Some(hop.ip) == self.start.dst.ip,

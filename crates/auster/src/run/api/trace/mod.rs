@@ -1,10 +1,9 @@
-//! Why a packet goes where it goes: `GET /v1/trace`.
+//! Explains a packet's path: `GET /v1/trace`.
 //!
-//! The packet's way is found on the entries that the switches hold now. A switch is asked when the
-//! packet gets to it, once for one trace. What no bound holds is cut: at most [`TRACES_MAX`] traces
-//! run at once, and a switch that is not read within [`READ_MAX`] of the beginning is not read. All
-//! ends by one [deadline](Deadlines), before that of the request. What takes long is computed on a
-//! thread of its own.
+//! The trace follows the packet's path through the entries that the switches have now. It asks a
+//! switch when the packet reaches it, once for one trace. At most [`TRACES_MAX`] traces run at
+//! once, and no switch is read later than [`READ_MAX`] after the beginning. All parts end by one
+//! [deadline](Deadlines), before the request's own. Long computations run on a separate thread.
 
 mod document;
 mod question;
@@ -36,11 +35,11 @@ const TURN_MAX: Duration = Duration::from_secs(2);
 /// The entries whose counters are read again.
 const COUNTED_MAX: usize = 256;
 
-/// The time that the controller has to say whose the entries are.
+/// The time that the controller has to name the owners of the entries.
 const OWNERS_MAX: Duration = Duration::from_secs(1);
-/// The time that is kept for reading the counters again.
+/// The time reserved for reading the counters again.
 const COUNT_MIN: Duration = Duration::from_secs(1);
-/// The time of a request that is left for the document.
+/// The part of a request's time that is left for the document.
 const DOCUMENT_MAX: Duration = Duration::from_secs(2);
 
 static TURNS: Semaphore = Semaphore::const_new(TRACES_MAX);
@@ -165,18 +164,18 @@ async fn trace(
     Ok(Json(document.await?))
 }
 
-/// Computes something that takes so long that other requests should not wait for it.
+/// Runs a computation that is too long for other requests to wait for.
 async fn apart<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, Problem> {
     let done = spawn_blocking(work).await;
     done.map_err(|_| Problem::busy())
 }
 
-/// The ends of the parts of a trace, which all are those of one request.
+/// The deadlines of the parts of a trace, which all belong to one request.
 #[derive(Clone, Copy, Debug)]
 struct Deadlines {
     read: Instant,
     owners: Instant,
-    /// The counters are read again after the wait.
+    /// The deadline for reading the counters again, after the wait.
     count: Instant,
 }
 

@@ -31,7 +31,7 @@ pub struct Asked {
     pub wait: Duration,
 }
 
-/// The mistakes in a question, all of them.
+/// Makes a problem of all mistakes in a question.
 pub fn problem(wrong: Vec<Wrong>) -> Problem {
     let error = |wrong: Wrong| FieldError {
         pointer: format!("/{}", wrong.field),
@@ -139,7 +139,7 @@ impl Reader {
         self.wrong.push(Wrong { field, text });
     }
 
-    /// The value of a parameter, if it is stated and right.
+    /// Returns the value of a parameter, if it is present and valid.
     fn with<T, E: Display>(
         &mut self,
         field: &'static str,
@@ -200,7 +200,8 @@ fn proto(text: &str) -> Result<u8, String> {
         })
 }
 
-/// A value without its percent-encoding; `None` if it is none, or no text.
+/// Decodes the percent-encoding of a value; `None` if the encoding is invalid, or the result is not
+/// text.
 fn decoded(value: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();

@@ -1,4 +1,4 @@
-//! Reading a switch on a packet's way: its entries, groups and ports, and later the counters of the
+//! Reads a switch on a packet's path: its entries, groups and ports, and later the counters of the
 //! entries that the packet meets.
 
 use control::controller::trace::{EntryOwner, GuestPart, Known, Start};
@@ -14,9 +14,10 @@ use tokio::task::spawn_blocking;
 use super::super::Api;
 use super::super::problem::Problem;
 
-/// A switch with more entries is asked only for those that can be meant.
+/// The most entries that are read as a whole. A larger switch is asked only for entries that the
+/// packet can meet.
 const WHOLE_MAX: u64 = 20_000;
-/// The kinds of our entries that may match without the Ethernet address of a host.
+/// The kinds of auster's entries that may match without the Ethernet address of a host.
 const KINDS: [u64; 8] = [1, 10, 11, 12, 13, 14, 16, 17];
 const KIND_MASK: Cookie = Cookie(0xffff_ffff_0000_ff00);
 
@@ -40,7 +41,7 @@ impl Api {
     /// Reads a switch.
     ///
     /// # Errors
-    /// The reason why that cannot be.
+    /// The reason why the switch cannot be read.
     pub async fn read_switch(
         &self,
         dpid: DatapathId,
@@ -144,7 +145,8 @@ impl Api {
         .await
     }
 
-    /// The count of an entry by now; `None` if it is gone, or the switch does not answer.
+    /// Reads the count of an entry again; `None` if the entry no longer exists, or the switch does
+    /// not answer.
     pub async fn count(&self, dpid: DatapathId, entry: &FlowEntry) -> Option<Count> {
         let request = FlowStatsRequest {
             table_id: entry.table_id,
@@ -170,7 +172,7 @@ impl Api {
     }
 }
 
-/// The number of entries, by all parts of an answer, of which there should be one.
+/// Returns the number of entries over all parts of an answer. There should be one part.
 fn entry_count(aggregate: &[ReplyBody]) -> u64 {
     let counts = aggregate.iter().map(|body| match body {
         ReplyBody::Aggregate(counts) => u64::from(counts.flow_count),
@@ -179,7 +181,7 @@ fn entry_count(aggregate: &[ReplyBody]) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// Removes entries that several requests have found.
+/// Removes duplicates of entries that several requests have found.
 fn deduplicate(rows: &mut Vec<FlowStats>) {
     let key = |row: &FlowStats| (row.table_id, row.priority, row.r#match.to_string());
     rows.sort_by_cached_key(key);
@@ -188,8 +190,8 @@ fn deduplicate(rows: &mut Vec<FlowStats>) {
     });
 }
 
-/// Requests for the entries that packets between these addresses can meet: entries that name one of
-/// them, and those of ours that name no host.
+/// Makes requests for the entries that packets between these addresses can meet: entries that name
+/// one of them, and auster's entries that name no host.
 fn narrow(macs: &[MacAddr]) -> Vec<FlowStatsRequest> {
     let of_host = macs.iter().flat_map(|mac| {
         [Field::EthDst, Field::EthSrc].map(|field| FlowStatsRequest {

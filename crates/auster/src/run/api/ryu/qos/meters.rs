@@ -43,7 +43,7 @@ pub(super) async fn meters(
     Ok(results(found))
 }
 
-/// Meters of one switch that may be kept.
+/// The most meters of one switch that may be kept.
 const METERS_MAX: usize = 1024;
 
 async fn set_meter(
@@ -137,7 +137,7 @@ fn parse_meter(fields: &Map<String, Value>) -> Result<(u32, Meter), Wrong> {
         (Some(id), Some(kbit), true) => {
             let meter = Meter {
                 rate: Rate(kbit as u64 * 1000),
-                // In kilobits there.
+                // Ryu's burst is in kilobits.
                 burst_bytes: burst
                     .filter(|n| *n > 0)
                     .map(|n| (n as u64).saturating_mul(125)),

@@ -21,9 +21,9 @@ use crate::run::qos::Refused;
 use crate::run::qos::held::{Layers, Op, Put};
 use crate::run::qos::tree::Node;
 
-/// Policies have priorities up to this.
+/// The greatest priority of a policy.
 const PRIORITY_MAX: u128 = control::qos::PRIORITY_MAX as u128;
-/// Rules that one switch may have.
+/// The most rules that one switch may have.
 const RULES_MAX: u32 = 4096;
 
 pub(super) async fn rules(
@@ -69,7 +69,7 @@ async fn of_rules(
     Ok(results(found))
 }
 
-/// A rule is known by what it is called.
+/// A rule, identified by the name of its service and policy.
 struct Rule<'q> {
     id: u32,
     service: &'q Service,
@@ -328,7 +328,7 @@ fn parse_match(name: String, fields: &Map<String, Value>, wrong: &mut Wrong) -> 
         };
         wrong.extend(done.err().map(|why| (format!("match/{key}"), why)));
     }
-    // IP of one version and nothing else of its addresses.
+    // One IP version, and no other condition on its addresses.
     let any = match kind {
         Some("IPv4") => "0.0.0.0/0",
         Some("IPv6") => "::/0",
