@@ -1,4 +1,4 @@
-//! `auster acl`: what the access lists, bindings and guards of a configuration do with a packet.
+//! `auster acl`: the effect of a configuration's access lists, bindings and guards on a packet.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use crate::run::{Settings, port_of_switch};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Say whether a packet that comes in at a port may pass, and which rules decide that
+    /// Explain whether a packet that enters at a port may pass, and which rules decide that
     #[command(after_help = EXPLAIN_EXAMPLE)]
     Explain(ExplainArgs),
 }
@@ -39,11 +39,11 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 
-    /// Where the packet comes in
+    /// Where the packet enters
     #[arg(value_name = "SWITCH:PORT", value_parser = port_of_switch)]
     at: Location,
 
-    /// The packet, in the words of ovs-ofctl
+    /// The packet, in ovs-ofctl syntax
     #[arg(value_name = "PACKET")]
     packet: String,
 }
@@ -59,7 +59,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The way of a packet, and the verdict about it.
+/// The path of a packet, and the verdict on it.
 fn explained(settings: &Settings, file: &str, at: Location, packet: PacketFields) -> Vec<String> {
     let vlans = &settings.vlans.vlans;
     let place = settings.vlans.bonds.place(at);
@@ -83,8 +83,8 @@ fn explained(settings: &Settings, file: &str, at: Location, packet: PacketFields
     lines
 }
 
-/// The packet as a host of a VLAN sends it: without a stated Ethernet address, to the gateway if
-/// that leads to another VLAN.
+/// The packet as a host of a VLAN sends it. Without a stated Ethernet address it goes to the
+/// gateway, if the gateway routes it into another VLAN.
 fn sent(routing: &Routing, own: VlanId, packet: PacketFields) -> PacketFields {
     let gateway = routing.of(own).filter(|_| packet.eth_dst().is_none());
     let Some(gateway) = gateway else {
@@ -98,7 +98,7 @@ fn sent(routing: &Routing, own: VlanId, packet: PacketFields) -> PacketFields {
     }
 }
 
-/// Makes a packet of its description.
+/// Makes a packet from its description.
 fn packet(at: Location, text: &str) -> Result<PacketFields, String> {
     let described = parse_match(text).map_err(|error| error.to_string())?;
     let mut packet = PacketFields::parse(at.port, &[]);
@@ -116,7 +116,7 @@ fn packet(at: Location, text: &str) -> Result<PacketFields, String> {
     Ok(packet)
 }
 
-/// The verdict, a line for each rule that was asked.
+/// The verdict, with a line for each rule that was consulted.
 fn told(
     (stated, mirrors): (&Stated, &Mirrors),
     file: &str,
@@ -161,7 +161,7 @@ mod tests {
                           [[acl.rule]]\nname = \"web\"\nmatch = \"tcp,tp_dst=80\"\nallow = true\n\
                           [[mirror]]\nname = \"watch\"\nto = \"1:5\"\n";
 
-    /// Two VLANs with gateways, and a list for what is routed into the second.
+    /// Two VLANs with gateways, and a list for packets routed into the second.
     const ROUTED: &str = "[[vlan]]\nid = 10\ngateway = \"10.0.10.254/24\"\n[[vlan]]\nid = 20\n\
                           name = \"servers\"\ngateway = \"10.0.20.254/24\"\nacl_out = \"web\"\n\
                           [[route]]\nto = \"0.0.0.0/0\"\nvia = \"10.0.10.1\"\n[[port]]\n\

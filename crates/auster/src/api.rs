@@ -9,14 +9,14 @@ use cli::table::table;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Tokens by which users of the API say who they are
+    /// Tokens that identify users of the API
     #[command(subcommand)]
     Token(Token),
 }
 
 #[derive(clap::Subcommand)]
 pub enum Token {
-    /// Make a token and print it, once: the file has only its digest
+    /// Make a token and print it once: the file has only its digest
     #[command(after_help = "\
 Example:
   auster api token add grafana --role read --file /etc/auster/tokens > grafana.token
@@ -27,7 +27,7 @@ Example:
 Example:
   auster api token list --file /etc/auster/tokens")]
     List(FileArgs),
-    /// Take a token away
+    /// Remove a token
     #[command(after_help = "\
 Example:
   auster api token remove grafana --file /etc/auster/tokens
@@ -37,11 +37,11 @@ Example:
 
 #[derive(clap::Args)]
 pub struct AddArgs {
-    /// The owner, as the audit names them
+    /// The owner's name in the audit
     #[arg(value_parser = tokens::parse_name)]
     name: String,
 
-    /// The rights of its owner
+    /// The owner's rights
     #[arg(long, value_enum)]
     role: Role,
 

@@ -1,5 +1,5 @@
-//! The certificates of a command that runs for long: read again when the files change and on
-//! SIGHUP, and watched for their end.
+//! The certificates of a long-running command: reread when the files change and on SIGHUP, and
+//! watched for their expiry.
 
 pub mod watched;
 
@@ -18,10 +18,10 @@ use cli::output::say;
 use watched::Watched;
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// The time before a certificate's end at which the warnings begin.
+/// The time before a certificate's expiry at which the warnings begin.
 const WARNED_BEFORE: Duration = Duration::from_secs(30 * 86_400);
 
-/// `-p`, `-c`, `-C` and `--crl` together, where the first three are there.
+/// `-p`, `-c`, `-C` and `--crl` together, if the first three are given.
 pub fn files(
     private_key: Option<&Path>,
     certificate: Option<&Path>,
@@ -36,7 +36,7 @@ pub fn files(
     })
 }
 
-/// All of the files.
+/// The paths of all the files.
 pub fn paths(files: &CredentialFiles) -> Vec<PathBuf> {
     let own = [&files.private_key, &files.certificate, &files.ca];
     own.into_iter().chain(&files.crl).cloned().collect()
@@ -49,16 +49,16 @@ pub fn reload(files: &CredentialFiles, security: &Security) -> Result<(), Failur
     Ok(())
 }
 
-/// Uses these for every later handshake.
+/// Uses these credentials for every later handshake.
 pub fn replace(security: &Security, credentials: Arc<Credentials>) {
     security.replace(credentials);
     warn(&expiries(security));
 }
 
-/// Reloads a relay's credentials when their files change. SIGHUP reads all of them again, says how
-/// many are others, and does nothing where there are none. The tasks also warn once a day of
-/// certificates that expire soon. They end with the returned set. The files
-/// were read after `begun`.
+/// Reloads a relay's credentials when their files change. SIGHUP rereads all of them, reports how
+/// many have changed, and does nothing if there are no certificates. The tasks also warn once a day
+/// about certificates that expire soon. They end with the returned set. The files were read after
+/// `begun`.
 pub fn keep(
     begun: SystemTime,
     held: Vec<(CredentialFiles, Security)>,
@@ -125,7 +125,7 @@ pub fn keep(
     Ok(tasks)
 }
 
-/// A digest of what the files have in them.
+/// A digest of the files' contents.
 fn digest(files: &CredentialFiles) -> [u8; 32] {
     let all = [&files.private_key, &files.certificate, &files.ca];
     let mut digest = Sha256::new();
@@ -137,12 +137,12 @@ fn digest(files: &CredentialFiles) -> [u8; 32] {
     digest.finalize().into()
 }
 
-/// Warns at once, and then daily, of what expires soon.
+/// Warns at once, and then daily, about anything that expires soon.
 pub async fn watch(security: Security) {
     watch_all(move || expiries(&security)).await;
 }
 
-/// The same for whatever there is at the time.
+/// Does the same for the expiries at the time of each warning.
 pub async fn watch_all(expiries: impl Fn() -> Vec<Expiry>) {
     loop {
         warn(&expiries());

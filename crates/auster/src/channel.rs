@@ -1,7 +1,7 @@
-//! The controller's end of one OpenFlow channel: no more than a measurement needs.
+//! The controller's end of one OpenFlow channel, with only the functions that a measurement needs.
 //!
-//! Nothing is queued and nothing runs beside it, so that the times it gives are those of the
-//! channel. A message's time of arrival is read when the call returns that read its last byte.
+//! Nothing is queued and nothing runs beside it, so the times that it reports are those of the
+//! channel. A message's arrival time is taken when the call that read its last byte returns.
 
 use bytes::BytesMut;
 use cli::date::now_ns;
@@ -16,9 +16,9 @@ use tokio::time::timeout;
 
 use cli::failure::Failure;
 
-/// The answer to anything a switch is asked; above it the switch is not there.
+/// The longest wait for a switch's answer to any request; after it, the switch counts as absent.
 pub const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// A first guess at what is read at once.
+/// A first guess at the bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 
 pub struct Channel {
@@ -29,7 +29,7 @@ pub struct Channel {
     xid: u32,
 }
 
-/// A message and when it was read.
+/// A message, with the time at which it was read.
 pub struct Received {
     pub xid: Xid,
     pub message: Message,
@@ -37,11 +37,11 @@ pub struct Received {
 }
 
 impl Channel {
-    /// Greets the switch. It is there when it has sent its features.
+    /// Greets the switch, and waits until it has sent its features.
     pub async fn open(connection: Connection) -> Result<Channel, Failure> {
         let mut channel = Channel::greet(connection).await?;
-        // Whole packets in packet-ins; and Open vSwitch sends none to whoever dials it before it is
-        // told how long.
+        // Ask for whole packets in packet-ins. Open vSwitch sends no packet-ins to a controller
+        // that dials it until this length is set.
         let whole = SwitchConfig {
             flags: 0,
             miss_send_len: u16::MAX,
@@ -55,7 +55,7 @@ impl Channel {
         }
     }
 
-    /// Greets the switch and sets nothing: for who only asks.
+    /// Greets the switch and sets nothing, for callers that only send requests.
     pub async fn greet(connection: Connection) -> Result<Channel, Failure> {
         let mut channel = Channel {
             connection,
@@ -80,7 +80,7 @@ impl Channel {
         }
     }
 
-    /// Writes messages with one call; answers the last one's xid.
+    /// Writes messages with one call, and returns the xid of the last one.
     pub async fn send(&mut self, messages: &[Message]) -> Result<Xid, Failure> {
         let mut bytes = Vec::new();
         for message in messages {
@@ -101,7 +101,8 @@ impl Channel {
         }
     }
 
-    /// The next message that is ours to know of. Echo requests are answered, chatter is let go.
+    /// Returns the next message for the caller. Answers echo requests, and drops port and
+    /// flow-removed messages.
     pub async fn next(&mut self) -> Result<Received, Failure> {
         loop {
             let frame = self.frame().await?;
@@ -126,7 +127,7 @@ impl Channel {
         }
     }
 
-    /// Waits like `next`, but no longer than this.
+    /// Waits like `next`, but not beyond the given time.
     pub async fn next_within(&mut self, at_most: Duration) -> Result<Option<Received>, Failure> {
         match timeout(at_most, self.next()).await {
             Ok(received) => received.map(Some),
@@ -134,7 +135,7 @@ impl Channel {
         }
     }
 
-    /// Whether `next` would answer from what was read already.
+    /// Whether `next` would return a message from bytes already read.
     pub fn has_more(&self) -> bool {
         let announced = self
             .buffer
@@ -143,8 +144,8 @@ impl Channel {
         announced.is_some_and(|len| self.buffer.len() >= usize::from(len))
     }
 
-    /// The message with this xid; packet-ins in between are let go. An error that the switch
-    /// answers with is a failure.
+    /// Returns the message with this xid, and drops packet-ins in between. An error from the switch
+    /// is a failure.
     pub async fn answer(&mut self, xid: Xid) -> Result<Message, Failure> {
         self.received(xid).await.map(|received| received.message)
     }
@@ -167,7 +168,7 @@ impl Channel {
         }
     }
 
-    /// Sends messages that have no answer, and waits until the switch has taken them all.
+    /// Sends messages that have no answer, and waits until the switch has processed them all.
     pub async fn carry_out(&mut self, mut messages: Vec<Message>) -> Result<(), Failure> {
         messages.push(Message::BarrierRequest);
         let xid = self.send(&messages).await?;

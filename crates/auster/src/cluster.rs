@@ -1,4 +1,4 @@
-//! `auster cluster`: the members of a cluster as etcd has them, and what an operator wants of them.
+//! `auster cluster`: the members of a cluster as etcd has them, and an operator's requests to them.
 
 mod changes;
 
@@ -22,13 +22,13 @@ use crate::run::cluster::operator::View;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Show the members, which of them serves the switches, and who takes over after it
+    /// Show the members, the one that serves the switches, and its successors
     #[command(after_help = STATUS_EXAMPLE)]
     Status(StatusArgs),
-    /// Have a member serve all switches
+    /// Make a member serve all switches
     #[command(after_help = changes::MOVE_EXAMPLE)]
     Move(changes::MoveArgs),
-    /// Have a member serve nothing until it is undone
+    /// Make a member serve nothing, until undone
     #[command(after_help = changes::DRAIN_EXAMPLE)]
     Drain(changes::DrainArgs),
 }
@@ -59,7 +59,7 @@ pub struct StatusArgs {
 
 /// The time that each member of etcd has to answer.
 const ETCD_MAX: Duration = Duration::from_secs(5);
-/// The same for the status, the time for all that etcd has to say, and that for a member.
+/// For the status: the same time, the time for all answers of etcd, and the time for a member.
 const STATUS_MAX: Duration = Duration::from_secs(1);
 const STATUS_WHOLE_MAX: Duration = Duration::from_secs(2);
 const OWN_VIEW_MAX: Duration = Duration::from_secs(1);
@@ -109,7 +109,7 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The cluster as etcd has it, or as a member knows it, with the reason.
+/// The cluster as etcd has it, or else as a member knows it, with the problem of etcd.
 async fn look(
     etcd: &etcd::Client,
     status: Option<&Path>,
@@ -132,8 +132,7 @@ async fn look(
     }
 }
 
-/// Asks all members of etcd at once whether they are there, since one after the other may have to
-/// be waited for.
+/// Asks all members of etcd at once whether they answer: in turn, each might have to be waited for.
 async fn of_etcd(etcd: &etcd::Client) -> Result<View, String> {
     let mut asked = JoinSet::new();
     for member in 0..etcd.member_count() {

@@ -1,4 +1,5 @@
-//! The commands of `auster`. Those of the laboratory are only names here: another program has them.
+//! The commands of `auster`. The laboratory's commands are only names here: another program has
+//! them.
 
 use std::ffi::OsString;
 
@@ -29,10 +30,10 @@ Example:
   auster run --listen ptcp:6653
   auster run pssl:6653 -p c1-privkey.pem -c c1-cert.pem -C pki/switchca/cacert.pem")]
     Run(run::Args),
-    /// Have a running auster run read its configuration again, and print what has changed
+    /// Make a running auster run reread its configuration, and print the changes
     #[command(after_help = reload::EXAMPLE)]
     Reload(reload::Args),
-    /// Settings of auster run: their schema for editors, and their values with where they come from
+    /// Settings of auster run: their schema for editors, and their values and sources
     #[command(subcommand)]
     Config(config::Command),
     /// Carry OpenFlow, OVSDB and other agents of unmodified switches and controllers over QUIC
@@ -41,22 +42,22 @@ Example:
     /// Queues of an interface that carries control and data, chosen by DSCP
     #[command(subcommand)]
     Queues(queues::Command),
-    /// Queues, services, policies and circuits of a running auster run, by its API
+    /// Queues, services, policies and circuits of a running auster run, through its API
     #[command(subcommand)]
     Qos(qos::Command),
-    /// Events of the network of a running auster run, by its API
+    /// Events of the network of a running auster run, through its API
     #[command(after_help = events::EXAMPLE)]
     Events(events::Args),
     /// Switches, links by load, channels and events of a running auster run, in a terminal
     #[command(after_help = top::EXAMPLE)]
     Top(top::Args),
-    /// Whether a running auster does its work: exit code 0 or 1, and a line
+    /// Check whether a running auster works: exit code 0 or 1, and a line
     #[command(after_help = health::EXAMPLE)]
     Health(health::Args),
-    /// Put what a developer needs to know of a running auster into one file, without secrets
+    /// Collect what a developer needs to know about a running auster in one file, without secrets
     #[command(after_help = support::EXAMPLE)]
     Support(support::Args),
-    /// Everything that the API of a running auster run was asked for, as one document
+    /// Everything set through the API of a running auster run, as one document
     #[command(subcommand)]
     State(state::Command),
     /// Users of the API of auster run: their tokens
@@ -68,22 +69,22 @@ Example:
     /// Decode OpenFlow messages, as ovs-ofctl ofp-print and ofp-parse-pcap do
     #[command(subcommand)]
     Ofp(ofp::Command),
-    /// Policy maps: read them, show them, and explain what they do with a message
+    /// Policy maps: check them, show them, and explain their effect on a message
     #[command(subcommand)]
     Policy(policy::Command),
-    /// Why a packet goes where it goes: the entry of each switch that takes it, and its end
+    /// Explain a packet's path: the entry that it matches at each switch, and where it ends
     #[command(after_help = trace::EXAMPLE)]
     Trace(trace::Args),
-    /// Access lists of a configuration: explain what they do with a packet
+    /// Access lists of a configuration: explain their effect on a packet
     #[command(subcommand)]
     Acl(acl::Command),
-    /// Several controllers on etcd: who they are, and who serves the switches
+    /// Several controllers on etcd: the members, and the one that serves the switches
     #[command(subcommand)]
     Cluster(cluster::Command),
-    /// Configurations of other controllers, as far as auster can have them
+    /// Convert configurations of other controllers, as far as auster supports them
     #[command(subcommand)]
     Import(import::Command),
-    /// Say which build this is: version, commit, date and compiler
+    /// Print this build's version, commit, date and compiler
     #[command(after_help = version::EXAMPLE)]
     Version(version::Args),
     /// Write a shell completion script to standard output
@@ -108,7 +109,7 @@ Example:
   auster bench controller tcp:127.0.0.1:6653"
     )]
     Bench(Words),
-    /// The control channel under virtual time, with the schedulers of production (auster-lab)
+    /// Simulate the control channel in virtual time, with the production schedulers (auster-lab)
     #[command(
         disable_help_flag = true,
         after_help = "\
@@ -124,7 +125,7 @@ Example:
   auster model"
     )]
     Model(Words),
-    /// Measure the claims of five papers here (auster-lab)
+    /// Measure the claims of five papers on this machine (auster-lab)
     #[command(
         disable_help_flag = true,
         after_help = "\

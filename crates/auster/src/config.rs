@@ -15,7 +15,7 @@ Example:
   auster config schema > auster.schema.json
   # first line of run.toml, for editors with Taplo: #:schema ./auster.schema.json")]
     Schema,
-    /// Show the value of every setting, and where it comes from: default, file and line, or option
+    /// Show the value and source of every setting: default, file and line, or option
     #[command(after_help = "\
 The options are those of auster run.
 Example:
@@ -31,7 +31,7 @@ pub struct ShowArgs {
     #[command(flatten)]
     run: run::Args,
 
-    /// Leave defaults out
+    /// Omit defaults
     #[arg(long)]
     set: bool,
 }

@@ -21,7 +21,7 @@ impl Client {
         })
     }
 
-    /// All operations in one transaction; a result of each.
+    /// Runs all operations in one transaction, and returns a result for each.
     pub async fn transact(&mut self, operations: &[Operation]) -> Result<Vec<OpResult>, String> {
         let mut params = vec![ovsdb::vswitch::DATABASE.into()];
         params.extend(operations.iter().map(Operation::to_json));

@@ -1,4 +1,4 @@
-//! `auster events`: what happens in the network, of a controller that runs, by its API.
+//! `auster events`: the events in the network of a running controller, through its API.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -28,15 +28,15 @@ pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
 
-    /// Go on with what comes
+    /// Keep printing new events
     #[arg(long, short)]
     follow: bool,
 
-    /// Begin behind the event with this number; 0: with the oldest that is kept
+    /// Start after the event with this number; 0: with the oldest event kept
     #[arg(long, value_name = "N")]
     since: Option<u64>,
 
-    /// Only events of this kind; several by commas, or by several flags
+    /// Only events of this kind; separate several by commas, or repeat the option
     #[arg(long = "kind", value_name = "KIND", value_delimiter = ',', value_parser = event_kind)]
     kinds: Vec<String>,
 
@@ -49,7 +49,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Between two tries to go on.
+/// The pause between two attempts to reconnect.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// # Errors
@@ -66,7 +66,7 @@ async fn print(args: &Args) -> Result<(), Failure> {
     loop {
         let path = args.path(since);
         let lines = match client.open(&path).await {
-            // What is asked for is wrong, or nobody may ask any more: it will not become right.
+            // The request is wrong or no longer permitted: another attempt would not help.
             Err(failure) if !has_begun || failure.is_usage() => return Err(failure),
             Err(_) => {
                 sleep(PAUSE).await;
@@ -118,7 +118,7 @@ impl Args {
     }
 }
 
-/// A value as people read it. Others have written some of it: nothing in it moves a terminal's
+/// A value as text for people. Parts of it come from others, so nothing in it may move a terminal's
 /// cursor.
 pub fn plain(value: &Value) -> String {
     match value {
@@ -137,7 +137,7 @@ pub fn plain(value: &Value) -> String {
     }
 }
 
-/// When an event was, in UTC.
+/// The time of an event, in UTC.
 fn time(event: &Map<String, Value>) -> String {
     let seconds = event.get("time_s").and_then(Value::as_f64);
     seconds.map_or_else(|| "-".to_owned(), |seconds| utc(seconds.max(0.0) as u64))

@@ -33,22 +33,22 @@ pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
 
-    /// Ask by the socket of --status instead, of auster run or of a relay
+    /// Use this --status socket of auster run or a relay, instead of the API
     #[arg(long, value_name = "FILE", value_parser = crate::relay::status_socket)]
     status: Option<PathBuf>,
 
-    /// Ask only whether the process answers
+    /// Check only whether the process answers
     #[arg(long)]
     live: bool,
 
-    /// Print a JSON document: is_healthy, and what is known
+    /// Print a JSON document: is_healthy, and detail
     #[arg(long)]
     json: bool,
 }
 
 /// The time for the whole answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// A controller with 10,000 hosts says some 2 MB.
+/// The status of a controller with 10,000 hosts has some 2 MB.
 const STATUS_BYTES_MAX: u64 = 64 << 20;
 
 /// The state of a process, in a line and as a document.
@@ -59,7 +59,7 @@ struct Health {
 }
 
 /// # Errors
-/// It does not do its work.
+/// The process does not do its work.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let asked = block_on(async {
         match timeout(ANSWER_MAX, ask(args)).await {
@@ -145,14 +145,14 @@ fn of_status(document: &Value, is_live: bool) -> Health {
     }
 }
 
-/// The document that a status socket gives.
+/// The document that a status socket returns.
 pub async fn status(path: &Path) -> Result<Value, Failure> {
     let absent = |error: std::io::Error| {
         Failure::network(format!("nobody answers at {}: {error}", path.display()))
     };
     let stream = UnixStream::connect(path).await.map_err(absent)?;
     let mut text = Vec::new();
-    // A relay is asked by saying nothing.
+    // A relay sends its status to a client that sends nothing.
     let read = stream.take(STATUS_BYTES_MAX).read_to_end(&mut text).await;
     read.map_err(absent)?;
     serde_json::from_slice(&text).map_err(|_| {

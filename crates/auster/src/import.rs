@@ -1,4 +1,4 @@
-//! `auster import`: configurations of other controllers as auster's.
+//! `auster import`: converts configurations of other controllers to auster's.
 
 mod faucet;
 mod report;
@@ -18,13 +18,13 @@ use report::{Report, shown};
 
 /// The most bytes of all files together.
 const BYTES_MAX: u64 = 1 << 20;
-/// The most files that one includes, with those that they include.
+/// The most files that one file includes, directly and indirectly.
 const FILES_MAX: usize = 64;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Print the VLANs, ports, access lists, routes and mirrors of a configuration of Faucet as
-    /// auster's; on standard error, a line for each statement that is not carried over
+    /// Print the VLANs, ports, access lists, routes and mirrors of a Faucet configuration in
+    /// auster's format; on standard error, a line for each statement that is not converted
     #[command(after_help = FAUCET_EXAMPLE)]
     Faucet(FaucetArgs),
 }
@@ -39,11 +39,11 @@ A configuration with mistakes ends with exit code 2, each of them on a line of i
 
 #[derive(clap::Args)]
 pub struct FaucetArgs {
-    /// The configuration of Faucet, version 2
+    /// Faucet's configuration, version 2
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Write the TOML to this file, which must not be there yet
+    /// Write the TOML to this file, which must not exist
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -80,7 +80,7 @@ struct Disk {
 
 impl Files for Disk {
     fn read(&mut self, path: &Path) -> std::io::Result<Vec<u8>> {
-        // A pipe that nobody writes to must not be waited for.
+        // Do not wait for a pipe that nobody writes to.
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(nix::libc::O_NONBLOCK);
         let file: File = options.open(path)?;
@@ -173,7 +173,7 @@ fn shown_path(path: &Path) -> String {
     text.chars().map(plain).collect()
 }
 
-/// All mistakes, a line each, after one that says what follows.
+/// All mistakes, a line each, after a line with their number and the consequence.
 fn refused(path: &Path, report: &Report) -> Failure {
     let lines = report.mistakes();
     let plural = if lines.len() == 1 { "" } else { "s" };

@@ -3,9 +3,9 @@
 
 // The pages are read beside the source: links may lead to private items.
 #![allow(rustdoc::private_intra_doc_links)]
-// What stands above a flag is its help, where [ ] is grammar and no link.
+// A doc comment on a flag is its help text, where [ ] is grammar, not a link.
 #![allow(rustdoc::broken_intra_doc_links)]
-// They panic when nobody can be written to, and wait when nobody reads: see `cli::output`.
+// The macros panic when they cannot write, and wait when nobody reads: see `cli::output`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod acl;

@@ -1,7 +1,7 @@
 //! `auster`: the southbound of an OpenFlow network. Each command has its own module in the library.
 //! The laboratory's commands belong to another program.
 
-// What stands above a flag is its help, where [ ] is grammar and no link.
+// A doc comment on a flag is its help text, where [ ] is grammar, not a link.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 use std::ffi::{OsStr, OsString};
@@ -56,7 +56,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// The words as this program reads them: help of the laboratory's commands is the laboratory's.
+/// The arguments for this program's parser. Help for the laboratory's commands is left to the
+/// laboratory.
 fn own_words(words: Vec<OsString>) -> Vec<OsString> {
     match &words[..] {
         [program, help, command, ..] if help == "help" && is_laboratory(command) => {
@@ -72,8 +73,8 @@ fn is_laboratory(command: &OsStr) -> bool {
         .any(|name| command == *name)
 }
 
-/// The laboratory takes this process over, with the same words, the name among them, which its help
-/// shows: signals and exit code are its own.
+/// Replaces this process with the laboratory, with the same arguments, including the name that its
+/// help shows. Signals and exit code are the laboratory's own.
 fn become_laboratory() -> Result<(), Failure> {
     let mut laboratory = std::process::Command::new(program::laboratory()?);
     let error = laboratory
@@ -112,7 +113,7 @@ mod tests {
             own(&["auster", "help", "sim"]),
             Ok(Command::Sim(_))
         ));
-        // This program's own.
+        // A command of this program.
         assert!(own(&["auster", "help", "policy", "show"]).is_err());
     }
 }

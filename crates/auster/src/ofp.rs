@@ -47,7 +47,7 @@ pub struct PrintArgs {
     #[arg(value_name = "HEX", required = true)]
     hex: Vec<String>,
 
-    /// Add a line frame=HEX where the words do not say the whole message, so that it reads back
+    /// Add a line frame=HEX where the text is not the whole message, so that it can be read back
     #[arg(long)]
     exact: bool,
 }
@@ -65,11 +65,11 @@ pub struct PcapArgs {
     )]
     ports: Vec<u16>,
 
-    /// Print when each message's last byte was captured, in seconds since 1970
+    /// Print the capture time of each message's last byte, in seconds since 1970
     #[arg(long)]
     timestamp: bool,
 
-    /// One JSON document: messages, and counts of types, errors and gaps
+    /// Print one JSON document: messages, and counts of types, errors and gaps
     #[arg(long)]
     json: bool,
 }
@@ -104,7 +104,7 @@ fn print(args: &PrintArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives every message in `words`, hex with `-` for standard input, to `each`.
+/// Calls `each` with every message in `words`: hex, or `-` for standard input.
 pub(crate) fn each_of_hex(
     words: &[String],
     mut each: impl FnMut(&Frame) -> Result<(), Failure>,
@@ -119,7 +119,7 @@ pub(crate) fn each_of_hex(
     Ok(())
 }
 
-/// `-` stands alone; all other words are one run of hex, which the shell may have split anywhere.
+/// Joins words into runs of hex, which the shell may have split anywhere. `-` stands alone.
 fn joined(words: &[String]) -> Vec<String> {
     let mut runs: Vec<String> = Vec::new();
     for word in words {
@@ -139,7 +139,7 @@ fn standard_input() -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Hex digits with white space anywhere; `0x` in front is taken as well.
+/// Parses hex digits, with white space anywhere and optionally `0x` in front.
 fn unhex(text: &str) -> Result<Vec<u8>, Failure> {
     let digits: Vec<u8> = text
         .trim()
@@ -215,7 +215,7 @@ fn open(file: &Path) -> Result<pcap::Packets, Failure> {
     pcap::Packets::open(Bytes::from(bytes)).map_err(|e| Failure::file(file, e.to_string()))
 }
 
-/// Gives every message of a capture to `each`.
+/// Calls `each` with every message of a capture.
 pub(crate) fn each_of_capture(
     file: &Path,
     ports: &[u16],
@@ -262,7 +262,7 @@ fn capture(args: &PcapArgs) -> Result<(), Failure> {
     verdict(&tally, args)
 }
 
-/// Gives every message of `ports` to `each`, in the order of the file.
+/// Calls `each` with every message of `ports`, in the order of the file.
 fn follow(
     mut packets: pcap::Packets,
     ports: &[u16],
@@ -367,7 +367,7 @@ fn no_messages(ports: &[u16], file: &Path) -> Failure {
     ))
 }
 
-/// `10.0.0.1.6653`, as tcpdump and Open vSwitch have it.
+/// An address as tcpdump and Open vSwitch write it: `10.0.0.1.6653`.
 pub(crate) fn dotted(address: SocketAddr) -> String {
     format!("{}.{}", address.ip(), address.port())
 }

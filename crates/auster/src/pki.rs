@@ -1,9 +1,9 @@
-//! `auster pki`: what `ovs-pki` does, in its file layout, and two things more: a certificate says
-//! whether its owner is a controller or a switch, and which datapath a switch is.
+//! `auster pki`: does the work of `ovs-pki`, in the same file layout. In addition, a certificate
+//! states whether its owner is a controller or a switch, and which datapath a switch is.
 //!
-//! Open vSwitch asks of a controller's certificate only that its CA signed it. So controllers and
-//! switches have a CA each, a switch's certificate is not valid for TLS servers unless asked for,
-//! and auster refuses one that stands where a controller should.
+//! Open vSwitch checks a controller's certificate only for the signature of its CA. So controllers
+//! and switches have a CA each, a switch's certificate is not valid for TLS servers unless
+//! requested, and auster refuses a switch's certificate in place of a controller's.
 
 pub mod files;
 pub mod make;
@@ -48,12 +48,13 @@ Then, on the switch:
     /// Make a key and a certificate for a user of the API of auster run: NAME-privkey.pem,
     /// NAME-req.pem, NAME-cert.pem
     ///
-    /// The first one makes the authority operatorca too, whose certificate is ca in [api.tls].
+    /// The first operator also makes the authority operatorca, whose certificate is ca in
+    /// [api.tls].
     #[command(after_help = "\
 Example:
   auster pki operator alice --role operate")]
     Operator(OperatorArgs),
-    /// Say whose a certificate is: role, datapath, names, validity
+    /// Show a certificate's role, datapath, names and validity
     #[command(after_help = "\
 Example:
   auster pki show s1-cert.pem")]
@@ -68,15 +69,15 @@ pub struct InitArgs {
 
 #[derive(clap::Args)]
 pub struct ControllerArgs {
-    /// Names the files and the certificate's subject
+    /// Name for the files and the certificate's subject
     #[arg(value_parser = name)]
     name: String,
 
-    /// A DNS name or IP address by which switches reach it; may be repeated
+    /// A DNS name or IP address at which switches reach the controller; repeat for more
     #[arg(long, value_name = "NAME_OR_IP", value_parser = host)]
     host: Vec<String>,
 
-    /// Where the three files go
+    /// Directory for the three files
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
 
@@ -86,20 +87,20 @@ pub struct ControllerArgs {
 
 #[derive(clap::Args)]
 pub struct SwitchArgs {
-    /// Names the files and the certificate's subject
+    /// Name for the files and the certificate's subject
     #[arg(value_parser = name)]
     name: String,
 
-    /// The datapath the certificate is for: 16 hex digits, 0x…, colons or a decimal number.
-    /// Without it, the certificate is good for any
+    /// Datapath of the certificate: 16 hex digits, 0x…, colons or a decimal number. Without it, the
+    /// certificate is valid for any
     #[arg(long, value_name = "DPID")]
     dpid: Option<DatapathId>,
 
-    /// The switch is also connected to (pssl:), so its certificate must be valid for a TLS server
+    /// Make the certificate valid for a TLS server too, for a switch that listens (pssl:)
     #[arg(long)]
     listens: bool,
 
-    /// Where the three files go
+    /// Directory for the three files
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
 
@@ -109,7 +110,7 @@ pub struct SwitchArgs {
 
 #[derive(clap::Args)]
 pub struct OperatorArgs {
-    /// Names the files and the certificate's subject, and the user in the audit
+    /// Name for the files, the certificate's subject and the user in the audit
     #[arg(value_parser = name)]
     name: String,
 
@@ -117,7 +118,7 @@ pub struct OperatorArgs {
     #[arg(long, value_enum)]
     role: ApiRole,
 
-    /// Where the three files go
+    /// Directory for the three files
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
 
@@ -131,7 +132,7 @@ pub struct ShowArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// One JSON document
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -146,12 +147,12 @@ struct CommonArgs {
     #[arg(long, value_name = "KIND", default_value = "p256")]
     key: KeyKind,
 
-    /// How long the certificate is valid, from now
+    /// Validity of the certificate, from now
     #[arg(long, value_name = "DAYS", default_value_t = 3650,
           value_parser = clap::value_parser!(u32).range(1..=36500))]
     days: u32,
 
-    /// Overwrite files that are there
+    /// Overwrite existing files
     #[arg(long)]
     force: bool,
 }
@@ -182,7 +183,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Operator(args) => {
             let purpose = Purpose::Api(args.role);
             let layout = Layout::new(&args.common.dir);
-            // Those who have only switches need no authority for operators.
+            // Users with only switches need no authority for operators.
             if !layout.ca_key(purpose).exists() && !layout.ca_certificate(purpose).exists() {
                 make_authority(purpose, &layout, &args.common)?;
             }
@@ -236,7 +237,7 @@ fn issue(owner: &Owner, out: PathBuf, common: &CommonArgs) -> Result<(), Failure
     Ok(())
 }
 
-/// A name that is one file's name and nothing else.
+/// Accepts only a plain file name.
 fn name(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() || text.starts_with(['-', '.']) || !text.chars().all(plain) {

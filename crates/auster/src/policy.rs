@@ -1,4 +1,4 @@
-//! `auster policy`: policy maps from files, what they say, and what they say of one message.
+//! `auster policy`: policy maps from files, their contents, and their effect on one message.
 
 pub(crate) mod database;
 mod explain;
@@ -22,19 +22,19 @@ const FILE_LEN_MAX: u64 = 1 << 20;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Read a policy map and say all that is wrong with it
+    /// Check a policy map and report every mistake
     #[command(after_help = CHECK_EXAMPLE)]
     Check(CheckArgs),
     /// Print a map in full: rules, queues, digest, and the traffic type of every message
     #[command(after_help = SHOW_EXAMPLE)]
     Show(ShowArgs),
-    /// Say which rule takes a message, and why the rules before it do not
+    /// Explain which rule matches a message, and why earlier rules do not
     #[command(after_help = EXPLAIN_EXAMPLE)]
     Explain(explain::Args),
-    /// Give running relays another map: both ends of each, or neither
+    /// Replace the map of running relays: at both ends of each, or at neither
     #[command(after_help = PUSH_EXAMPLE)]
     Push(remote::PushArgs),
-    /// Say which map running relays have, whether both ends have the same, and what they counted
+    /// Show the map of running relays, whether both ends have the same, and their counters
     #[command(after_help = STATUS_EXAMPLE)]
     Status(remote::StatusArgs),
 }
@@ -75,19 +75,19 @@ pub struct CheckArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// The generation in use: the map's must be greater
+    /// The generation in use; the map's must be greater
     #[arg(long, value_name = "N")]
     active_generation: Option<u64>,
 
-    /// The digest that the map must have
+    /// The required digest of the map
     #[arg(long, value_name = "SHA256")]
     digest: Option<MapDigest>,
 
-    /// The channel cannot set code points: TCP or TLS to a switch, a Unix socket
+    /// Check for a channel that cannot set code points: TCP or TLS to a switch, a Unix socket
     #[arg(long)]
     queues_only: bool,
 
-    /// One JSON document, also of a map that cannot be used
+    /// Print one JSON document, even if the map cannot be used
     #[arg(long)]
     json: bool,
 }
@@ -98,7 +98,7 @@ pub struct ShowArgs {
     #[arg(value_name = "MAP")]
     map: String,
 
-    /// One JSON document
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -113,8 +113,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// The map that `--policy` names: a file, or one of those that are shipped. What is doubtful in a
-/// file is logged.
+/// The map that `--policy` names: a file, or a shipped map. Doubtful parts of a file are logged.
 pub fn load(argument: &str) -> Result<PolicyMap, Failure> {
     let shipped = match argument {
         "auster" => Some(PolicyMap::auster()),
@@ -211,7 +210,7 @@ pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     })
 }
 
-/// All that is wrong, a line each, and a last one that says what follows.
+/// Every problem, a line each, after a line that says that nothing of the map is used.
 fn refused(path: &Path, problems: &[Problem]) -> Failure {
     let errors = problems.iter().filter(|p| p.code.is_error()).count();
     let mut message = format!(

@@ -1,5 +1,5 @@
-//! `auster relay`: flags to plain data, listeners and dialling, status and record. What a relay is
-//! and does stands in the crates `relay` and `tunnel`.
+//! `auster relay`: flags to plain data, listeners and dialling, status and record. The relay itself
+//! is in the crates `relay` and `tunnel`.
 
 mod agents;
 mod bootstrap;
@@ -33,12 +33,12 @@ pub(crate) use plan::status_socket;
 use plan::{Common, is_quic};
 use report::{Record, Reporter, Source};
 
-/// The time for the last datagram to leave, which asks the other relay not to wait.
+/// The time for the last datagram to leave; it asks the other relay not to wait.
 const GOODBYE: Duration = Duration::from_millis(50);
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// The end next to the switches: takes their connections and carries them to a controller relay
+    /// Run beside switches: accept their connections and carry them to a controller relay
     #[command(after_help = "\
 Example:
   auster relay switch --openflow ptcp:6653:127.0.0.1 --ovsdb unix:/run/openvswitch/db.sock \\
@@ -49,8 +49,7 @@ Each bridge is then pointed here: ovs-vsctl set-controller br0 tcp:127.0.0.1:665
 Without QUIC, straight to a controller that knows nothing of relays:
   auster relay switch --openflow ptcp:6653:127.0.0.1 --connect tcp:192.0.2.1:6653 --policy auster")]
     Switch(Box<SwitchArgs>),
-    /// The end next to the controllers: takes switch relays and dials the controller for each
-    /// bridge
+    /// Run beside controllers: accept switch relays and dial the controller for each bridge
     #[command(after_help = "\
 Example:
   auster relay controller --listen pquic:6654 --openflow tcp:127.0.0.1:6653 \\
@@ -64,36 +63,36 @@ only switch relay there is.")]
 
 #[derive(clap::Args)]
 pub struct SwitchArgs {
-    /// Where bridges connect to; each connection is a channel of its own
+    /// Listen for bridges; each connection is a separate channel
     #[arg(long, value_name = "METHOD")]
     openflow: String,
-    /// The switch's OVSDB server: dialled when the other end asks (unix:, tcp:), or waited for
+    /// The switch's OVSDB server: dial it when the other end asks (unix:, tcp:), or wait for it
     #[arg(long, value_name = "METHOD")]
     ovsdb: Option<String>,
-    /// The controller relay (quic:); or a controller or a controller relay that each connection is
-    /// carried to over one of its own (tcp:, ssl:, unix:). Repeat a quic: one for those to turn to
-    /// when it is gone, in order of preference
+    /// The controller relay (quic:); or a controller or controller relay, dialled once for each
+    /// connection (tcp:, ssl:, unix:). Repeat a quic: method for fallbacks, in order of preference
     #[arg(long, value_name = "METHOD", required = true)]
     connect: Vec<String>,
-    /// Makes bridges that wait out a back-off connect at once after a restart of either relay, by
-    /// rewriting their controller's target in an equivalent form through --ovsdb. While none is
-    /// connected, the controller sees connections that wait for its HELLO and end
+    /// After a restart of either relay, make bridges connect at once instead of after a back-off,
+    /// by rewriting their controller's target in an equivalent form through --ovsdb. While no
+    /// bridge is connected, the controller sees connections that wait for its HELLO and end
     #[arg(long)]
     nudge: bool,
-    /// Let only the first packet of each new flow go to the controller. Hold the packets behind it
-    /// until its entry comes, so that none is overtaken: up to 64 packets of a flow and 1 MB in
-    /// all, for 200 ms
+    /// Send only the first packet of each new flow to the controller. Hold the packets behind it
+    /// until the flow's entry arrives, to keep them in order: up to 64 packets of a flow and 1 MB
+    /// in all, for 200 ms
     #[arg(long)]
     hold_first_packets: bool,
-    /// Write the policy map in use to this file, and begin with it if it is newer than --policy
+    /// Write the policy map in use to this file, and start with the file's map if newer than
+    /// --policy
     #[arg(long, value_name = "FILE")]
     policy_store: Option<PathBuf>,
-    /// The switch's OVSDB server (unix:, tcp:): take policy maps that 'auster policy push --ovsdb'
-    /// writes to its bridges, and write back which one is in use
+    /// The switch's OVSDB server (unix:, tcp:): use policy maps that 'auster policy push --ovsdb'
+    /// writes to its bridges, and write back which map is in use
     #[arg(long, value_name = "METHOD")]
     policy_db: Option<String>,
-    /// The switch's OVSDB server (unix:, tcp:): make in the kernel the queues that a controller
-    /// writes to it, where the datapath ignores set_queue; as 'auster queues keep'
+    /// The switch's OVSDB server (unix:, tcp:): create in the kernel the queues that a controller
+    /// writes to it, where the datapath ignores set_queue; like 'auster queues keep'
     #[arg(long, value_name = "METHOD")]
     queues_db: Option<String>,
     #[command(flatten)]
@@ -102,14 +101,14 @@ pub struct SwitchArgs {
 
 #[derive(clap::Args)]
 pub struct ControllerArgs {
-    /// Where switch relays connect to (pquic:); or where switches and switch relays bring each
-    /// connection by itself (ptcp:, pssl:, punix:)
+    /// Listen for switch relays (pquic:); or for switches and switch relays, with a connection for
+    /// each channel (ptcp:, pssl:, punix:)
     #[arg(long, value_name = "METHOD")]
     listen: String,
-    /// The controller, dialled once per bridge
+    /// The controller to dial, once per bridge
     #[arg(long, value_name = "METHOD")]
     openflow: String,
-    /// Where OVSDB clients connect to (ptcp:, punix:), or a manager that is dialled
+    /// Listen for OVSDB clients (ptcp:, punix:), or dial a manager
     #[arg(long, value_name = "METHOD")]
     ovsdb: Option<String>,
     #[command(flatten)]
@@ -120,85 +119,84 @@ pub struct ControllerArgs {
 struct CommonArgs {
     /// Carry another agent under this name; repeat for more. Passive at one end and active at the
     /// other: streams by tcp:, ssl: or unix: (ptcp:, pssl:, punix:), datagrams by udp:HOST:PORT
-    /// (pudp:PORT[:HOST]). What this end sends of it goes as messages of CLASS do: echo, state,
+    /// (pudp:PORT[:HOST]). CLASS is the kind of the agent's messages from this end: echo, state,
     /// packet, exchange or other, the default
     #[arg(long = "agent", value_name = "NAME=METHOD[,class=CLASS]")]
     agents: Vec<String>,
-    /// Our private key; quic: and ssl: need it, with the certificate and the CA
+    /// This relay's private key; quic: and ssl: need it, with the certificate and the CA
     #[arg(short = 'p', long, value_name = "FILE", requires_all = ["certificate", "ca_cert"])]
     private_key: Option<PathBuf>,
-    /// Our certificate
+    /// This relay's certificate
     #[arg(short = 'c', long, value_name = "FILE", requires = "private_key")]
     certificate: Option<PathBuf>,
     /// The CA of the other end's certificate
     #[arg(short = 'C', long, value_name = "FILE", requires = "private_key")]
     ca_cert: Option<PathBuf>,
-    /// Revoked certificates of the other end (PEM): a list by each CA in -C. SIGHUP reads this and
-    /// the three files above again
+    /// Revocation lists for the other end's certificates (PEM), one by each CA in -C. SIGHUP
+    /// rereads this and the three files above
     #[arg(long, value_name = "FILE", requires = "private_key")]
     crl: Option<PathBuf>,
-    /// Take only a relay there whose certificate has this DNS name or common name; repeat for any
-    /// of several. Otherwise any certificate by a CA in -C will do
+    /// Accept only a relay whose certificate has this DNS name or common name; repeat to accept any
+    /// of several. Without it, accept any certificate by a CA in -C
     #[arg(
         long = "peer-name", value_name = "NAME", requires = "private_key",
         value_parser = clap::builder::NonEmptyStringValueParser::new()
     )]
     peer_names: Vec<String>,
-    /// Our private key towards the switches or the controller beside us, where that is not -p:
-    /// a controller's relay that dials its controller by ssl: is a switch to it
+    /// Private key for the connections to the switches or the controller beside this relay, if not
+    /// -p: a controller relay that dials its controller by ssl: acts as a switch
     #[arg(long, value_name = "FILE", requires = "local_cert")]
     local_key: Option<PathBuf>,
-    /// Our certificate towards them
+    /// Certificate for --local-key
     #[arg(long, value_name = "FILE", requires = "local_key")]
     local_cert: Option<PathBuf>,
-    /// The CA of their certificates, where that is not -C
+    /// CA of the switches' or the controller's certificates, if not -C
     #[arg(long, value_name = "FILE")]
     local_ca: Option<PathBuf>,
-    /// Policy map by which this end schedules what it sends to the other: a file, or auster, paper
-    /// or none
+    /// Policy map that schedules messages to the other end: a file, or auster, paper or none
     #[arg(long, value_name = "MAP", default_value = "none")]
     policy: String,
-    /// The experimenter's number of the OpenFlow messages that carry policy maps where the relays
-    /// are joined by tcp:, ssl: or unix:; the default is registered with nobody
+    /// Experimenter id of the OpenFlow messages that carry policy maps between relays joined by
+    /// tcp:, ssl: or unix:; the default is not registered
     #[arg(long, value_name = "NUMBER", value_parser = experimenter)]
     experimenter_id: Option<u32>,
-    /// Send at most this much to the other end, headers included, where the narrow place is not
-    /// our own interface; needs --policy. As 10mbit, 500kbit or bits per second
+    /// Send at most this rate to the other end, headers included, if the bottleneck is not this
+    /// machine's interface; needs --policy. As 10mbit, 500kbit or bits per second
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<u64>,
-    /// The rate that the path is known to carry for us: QUIC's window does not fall below it
+    /// Rate that the path guarantees: QUIC's window does not fall below it
     #[arg(long, value_name = "RATE", value_parser = rate)]
     guaranteed_rate: Option<u64>,
-    /// Let messages wait so long for others to leave in one packet with, echoes aside: 1ms; or by
+    /// Delay messages up to this time to send several in one packet: 1ms, for all but echoes; or by
     /// kind (echo, state, packet, exchange, other): packet=1ms,statistics=5ms
     #[arg(long, value_name = "WINDOW", value_parser = wishes::coalescing)]
     coalesce: Option<PerKind<Duration>>,
-    /// Send messages of these kinds a second time 2 ms later, so that a lost packet delays none:
+    /// Send messages of these kinds again 2 ms later, so that a lost packet does not delay them:
     /// echo,packet-in
     #[arg(long, value_name = "KINDS", value_parser = wishes::duplicated)]
     duplicate: Option<PerKind<bool>>,
-    /// The order of changes of the switch's state: as they came, or keyed: those that name both
-    /// addresses of a flow wait only for those about the same two, so that a lost packet delays
-    /// few. For controllers that put barriers where order matters; both relays must say keyed
+    /// Order of changes to the switch's state: as received, or keyed: a change that names both
+    /// addresses of a flow waits only for changes with the same two, so that a lost packet delays
+    /// few. Use keyed for controllers that put barriers where order matters, and at both relays
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Order::Strict)]
     order: Order,
-    /// Dial and be dialled again with early data (0-RTT), if the other end says so too: what it may
-    /// lack of a session that goes on is there a round trip sooner, and what is early has no
-    /// forward secrecy. An answer comes no sooner
+    /// Reconnect with early data (0-RTT), if the other end has this option too: messages of a
+    /// resumed session arrive a round trip sooner, but early data has no forward secrecy. Answers
+    /// arrive no sooner
     #[arg(long)]
     early_data: bool,
-    /// How long local connections outlive the connection between the relays
+    /// Time that local connections outlive the connection between the relays
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace_s: u16,
-    /// Per channel and direction: bytes under way or held before the sender is not read any more;
-    /// 512k, 4M and 1G are of 1024
+    /// Bytes in flight or held, per channel and direction, before reading from the sender stops;
+    /// 512k, 4M and 1G use units of 1024
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = size)]
     window_bytes: u32,
-    /// Answer each connection to this Unix socket, unix:FILE or FILE, with the state as one JSON
-    /// document
+    /// Send the state as one JSON document to each connection to this Unix socket, unix:FILE or
+    /// FILE
     #[arg(long, value_name = "METHOD")]
     status: Option<String>,
-    /// Write one JSON line per channel at its end: messages, bytes and digest of each direction
+    /// Write one JSON line for each channel that ends: messages, bytes and digest of each direction
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     #[command(flatten)]
@@ -226,8 +224,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
     output::become_service();
     let manager = Manager::find()?;
     cli::turns::ask_for_short_turns();
-    // A switch and its controller are two files; a thousand of them are more than most shells
-    // allow.
+    // A switch and its controller take two file descriptors. A thousand such pairs need more than
+    // most shells allow.
     cli::process::raise_file_limit();
     let runtime = tokio::runtime::Runtime::new().map_err(Failure::machine)?;
     match command {
@@ -393,7 +391,7 @@ async fn run_controller(args: ControllerArgs, manager: &Manager) -> Result<(), F
     stop(reporter).await
 }
 
-/// Carries each connection that `listener` accepts over one of its own.
+/// Carries each connection that `listener` accepts over a connection of its own.
 async fn run_direct(
     direct: Arc<Direct>,
     mut listener: Listener,
@@ -429,7 +427,7 @@ async fn run_direct(
 }
 
 /// Reports to the service manager that the listeners are open, and then that the relay's state can
-/// be had, which no lock keeps. It does not end.
+/// be read, with no lock in the way. Never returns.
 async fn serving(manager: &Manager, source: &Source) {
     service::warn_of_idle_sockets();
     manager.ready();
@@ -449,13 +447,13 @@ fn held(holder: &Option<Arc<Holder>>, connection: Connection) -> Connection {
     }
 }
 
-/// Lets the last words go out before the process ends.
+/// Gives the last messages time to leave before the process ends.
 async fn stop(reporter: Reporter) -> Result<(), Failure> {
     tokio::time::sleep(Duration::from_millis(100)).await;
     reporter.finish()
 }
 
-/// The sources and destinations of policy maps beside the other relay.
+/// The sources and destinations of policy maps, apart from the other relay.
 #[derive(Default)]
 pub struct Maps {
     store: Option<PathBuf>,
@@ -476,7 +474,7 @@ impl Maps {
     }
 }
 
-/// `10mbit`, `500kbit`, `1gbit` or bits per second, in bytes per second.
+/// Converts `10mbit`, `500kbit`, `1gbit` or bits per second to bytes per second.
 fn rate(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is no rate; write 10mbit, 500kbit or bits per second");
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -495,7 +493,7 @@ fn rate(text: &str) -> Result<u64, String> {
     Ok(bits / 8)
 }
 
-/// `4M`, `512k`, `1G` or bytes, as a number of bytes.
+/// Converts `4M`, `512k`, `1G` or bytes to a number of bytes.
 fn size(text: &str) -> Result<u32, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit: u64 = match &text[digits.len()..] {
@@ -518,7 +516,7 @@ fn size(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("'{text}' is not from 1 byte to 4095M"))
 }
 
-/// `0x00525553`, or decimal.
+/// Parses `0x00525553`, or a decimal number.
 fn experimenter(text: &str) -> Result<u32, String> {
     let number = match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16),
@@ -546,8 +544,8 @@ async fn bind_udp(agent: &str, method: &UdpMethod) -> Result<DatagramListener, F
     Ok(listener)
 }
 
-/// SIGINT or SIGTERM. They are caught from this call on, not from the first poll on: whoever has
-/// heard that a relay is ready may end it at once.
+/// Completes on SIGINT or SIGTERM. Both are caught from this call on, not from the first poll: a
+/// relay may be stopped as soon as it reports that it is ready.
 pub fn stop_signal() -> impl Future<Output = ()> {
     let interrupt = signal(SignalKind::interrupt());
     let terminate = signal(SignalKind::terminate());
@@ -568,7 +566,7 @@ mod tests {
 
     use super::*;
 
-    /// Uncaught, it would end the process of the tests.
+    /// An uncaught signal would end the test process.
     #[tokio::test]
     async fn a_signal_is_caught_before_anybody_waits_for_it() {
         let stopped = stop_signal();

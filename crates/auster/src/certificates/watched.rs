@@ -1,8 +1,8 @@
-//! Files that are looked at every second, so that new certificates are used without a signal.
+//! Watches files by checking them every second, so that new certificates are used without a signal.
 //!
-//! Polling sees each way of replacing a file: a rename over it, a write into it, and the symbolic
-//! link of a mounted secret that is pointed elsewhere. Files count as changed once two looks in a
-//! row see them alike: a file that is being written is left to its writer.
+//! Polling detects every kind of replacement: a rename over a file, a write into it, and a changed
+//! symbolic link of a mounted secret. Files count as changed once two looks in a row see the same
+//! state, so that a file still being written is left to its writer.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::sleep;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A file's times may be so far behind the clock: the kernel notes them by its ticks.
+/// A file's times may be this far behind the clock: the kernel takes them from its ticks.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A file as it is on the disk, with its last change at the end; `None` if it is not there.
+/// The state of a file on disk, with its last change at the end; `None` if there is no such file.
 type Stamp = Option<[i128; 5]>;
 
 fn stamp(file: &Path) -> Stamp {
@@ -32,17 +32,17 @@ fn stamp(file: &Path) -> Stamp {
     ])
 }
 
-/// The files as the last looks have seen them.
+/// The states of the files at the last looks.
 #[derive(Debug)]
 struct Looks {
-    /// The files as they were when somebody read them.
+    /// The states of the files when they were read.
     read: Vec<Stamp>,
     last: Vec<Stamp>,
 }
 
 impl Looks {
-    /// Begins with files that were read after `begun`, in nanoseconds since 1970: others may have
-    /// been read than those that have changed since.
+    /// Starts with files that were read after `begun`, in nanoseconds since 1970. A file that has
+    /// changed since then may have been read in another version.
     fn new(seen: Vec<Stamp>, begun: i128) -> Looks {
         let is_older = |stamp: &[i128; 5]| stamp[4] < begun;
         Looks {
@@ -63,7 +63,7 @@ impl Looks {
     }
 }
 
-/// Looks at files until it is dropped.
+/// Watches files until it is dropped.
 #[derive(Debug)]
 pub struct Watched {
     files: watch::Sender<Vec<PathBuf>>,
@@ -72,7 +72,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Looks at `files`, which were read after `begun`.
+    /// Watches `files`, which were read after `begun`.
     pub fn start(files: Vec<PathBuf>, begun: SystemTime) -> Watched {
         let (sender, receiver) = watch::channel(files);
         let changed = Arc::new(Notify::new());
@@ -87,8 +87,8 @@ impl Watched {
         }
     }
 
-    /// Looks at these from now on, which were read a moment ago if they are others than before.
-    /// The same files go on being looked at: who read them by another way may have refused them.
+    /// Watches these files from now on. If they are not the same as before, they were read a moment
+    /// ago. The same files are watched as before, since another reader may have refused them.
     pub fn follow(&self, files: Vec<PathBuf>) {
         self.files.send_if_modified(|now| {
             let are_others = *now != files;
@@ -97,7 +97,7 @@ impl Watched {
         });
     }
 
-    /// Waits until the files have changed. May be given up and asked again.
+    /// Waits until the files have changed. The wait may be cancelled and repeated.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -135,7 +135,7 @@ async fn look(mut files: watch::Receiver<Vec<PathBuf>>, changed: Arc<Notify>, be
     }
 }
 
-/// The disk may be slow, or away; `None` when the process ends.
+/// The states of the files; `None` when the process ends. The disk may be slow, or missing.
 async fn stamps(files: &[PathBuf]) -> Option<Vec<Stamp>> {
     let files = files.to_vec();
     let looked = spawn_blocking(move || files.iter().map(|file| stamp(file)).collect());

@@ -1,5 +1,5 @@
 //! `auster cluster move` and `drain`: an operator writes a request in etcd, and the members carry
-//! it out. So a member that nobody hears gets no switches, whatever etcd says of it.
+//! it out. So a member that no other member hears gets no switches, whatever etcd says about it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,7 +31,7 @@ again, and when no other member is left.";
 
 #[derive(clap::Args)]
 pub struct MoveArgs {
-    /// The member that is to serve all switches
+    /// The member to serve all switches
     #[arg(value_name = "NAME", value_parser = name)]
     pub member: MemberId,
 
@@ -42,11 +42,11 @@ pub struct MoveArgs {
 
 #[derive(clap::Args)]
 pub struct DrainArgs {
-    /// The member that is to serve nothing
+    /// The member to drain
     #[arg(value_name = "NAME", value_parser = name)]
     pub member: MemberId,
 
-    /// Let it serve switches again
+    /// Let the member serve switches again
     #[arg(long)]
     pub undo: bool,
 
@@ -59,7 +59,8 @@ fn name(text: &str) -> Result<MemberId, String> {
     MemberId::new(text).ok_or_else(|| "1 to 63 of a-z, 0-9 and -".to_owned())
 }
 
-/// The time for the members to carry a request out, and how long it stays if this process ends.
+/// The time for the members to carry out a request, and the request's lifetime if this process
+/// ends.
 const CARRIED_OUT_MAX: Duration = Duration::from_secs(5);
 const REQUEST_S: u32 = 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -84,7 +85,7 @@ pub async fn move_to(etcd: &Client, name: &MemberId) -> Result<String, Failure> 
                 CARRIED_OUT_MAX.as_secs()
             )));
         }
-        // Another order came meanwhile, to which the request says nothing.
+        // The order has changed meanwhile, and the request does not apply to the new one.
         if asked
             .as_ref()
             .is_none_or(|asked| asked.revision != revision)
@@ -102,7 +103,7 @@ pub async fn move_to(etcd: &Client, name: &MemberId) -> Result<String, Failure> 
     moved
 }
 
-/// The revision of the order that is to be replaced, if a member may be the next to serve.
+/// The revision of the order to replace, if the member may be the next to serve.
 fn may_serve(view: &View, name: &MemberId) -> Result<u64, Failure> {
     is_member(view, name)?;
     if view.drained.contains(name) {

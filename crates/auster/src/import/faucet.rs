@@ -24,7 +24,7 @@ use mirrors::Named;
 const PORTS_MAX: usize = 1 << 16;
 const VLANS: std::ops::RangeInclusive<u64> = 1..=4094;
 
-/// The network as auster can have it.
+/// The network, as far as auster supports it.
 #[derive(Debug, Default)]
 pub struct Network {
     pub vlans: BTreeMap<u16, Vlan>,
@@ -40,7 +40,7 @@ pub struct Vlan {
     pub description: Option<String>,
     /// Its access lists, by their places in the network.
     pub acls: Vec<usize>,
-    /// Those for packets that are routed into it.
+    /// The access lists for packets that are routed into the VLAN.
     pub acls_out: Vec<usize>,
     pub gateway: Gateway,
 }
@@ -60,7 +60,7 @@ pub struct Port {
     pub description: Option<String>,
     pub member: Member,
     pub acls: Vec<usize>,
-    /// The ports whose packets it gets as well.
+    /// The ports whose packets are copied to this port.
     mirrors: Vec<Named>,
 }
 
@@ -89,14 +89,14 @@ struct Stated {
     is_link: Option<bool>,
     acls: Option<Vec<usize>>,
     mirrors: Option<Vec<Named>>,
-    /// The line that says that nothing comes in at the port.
+    /// The line that states that no packets enter at the port.
     output_only: Option<At>,
     /// Whether a mistake may be why VLANs are missing.
     is_wrong: bool,
 }
 
 impl Stated {
-    /// Takes from a range what is not stated here.
+    /// Takes from a range the settings that are not stated here.
     fn complete(&mut self, range: &Stated) {
         self.name = self.name.take().or_else(|| range.name.clone());
         let description = self.description.take();
@@ -121,7 +121,7 @@ pub struct Reader {
     has_dps: bool,
 }
 
-/// A file that another one names.
+/// A file that another file includes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Include {
     pub at: At,
@@ -131,7 +131,7 @@ pub struct Include {
 }
 
 impl Reader {
-    /// Takes the top of a file in, and gives the files that it includes.
+    /// Takes in the top level of a file, and returns the files that it includes.
     pub fn add(&mut self, root: &Node, report: &mut Report) -> Vec<Include> {
         let mut includes = Vec::new();
         for entry in entries(root, "the file", report) {
@@ -257,7 +257,7 @@ fn leave_out(entry: &Entry, path: &str, section: Section, report: &mut Report) {
 #[derive(Default)]
 struct Vlans {
     by_id: BTreeMap<u16, Vlan>,
-    /// Without an id where that is a mistake already.
+    /// Without an id if that is already reported as a mistake.
     by_key: BTreeMap<String, Option<u16>>,
     by_name: BTreeMap<String, Option<u16>>,
 }
@@ -498,7 +498,7 @@ impl Ports<'_> {
         left.is_some()
     }
 
-    /// The ports with what ranges add to them.
+    /// The ports, completed by their ranges.
     fn finish(self, report: &mut Report) -> BTreeMap<u32, Port> {
         let mut all = self.stated;
         for (number, (at, range_path, range)) in self.ranged {

@@ -1,14 +1,14 @@
-//! Reports of an import: mistakes, for which nothing is printed, and statements left out.
+//! Reports of an import: mistakes, which prevent the output, and statements left out.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
-/// The most lines of one kind. Others are counted.
+/// The most lines of one kind. Further lines are counted.
 const LINES_MAX: usize = 5_000;
 /// The most characters of a key or value in a message.
 const SHOWN_MAX: usize = 60;
 
-/// A line of a file, which goes by its number in [`Report::files`].
+/// A line of a file, which is given by its index in [`Report::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At {
     pub file: usize,
@@ -51,7 +51,7 @@ impl Report {
         self.left_out.push(at, format!("{path}: {reason}"));
     }
 
-    /// The problem of a key that is there twice.
+    /// The problem of a key that is stated twice.
     pub fn stated_already(&self, key: &str, before: At) -> String {
         let key = shown(key);
         format!("{key} is stated already, in {}", self.place(before))
@@ -89,7 +89,7 @@ impl Report {
     }
 }
 
-/// A key or value from the file, cut, and on one line whatever is in it.
+/// A key or value from the file, cut to length, and on one line whatever it contains.
 pub fn shown(text: &str) -> String {
     let mut shown = String::new();
     for c in text.chars().take(SHOWN_MAX) {

@@ -156,7 +156,7 @@ fn what_is_not_carried_over_has_a_line_with_its_key() {
     assert_eq!(left_out, expected);
 }
 
-/// Rules keep their order and meaning; a list with a rule that cannot be had is left out whole.
+/// Rules keep their order and meaning; a list with an unsupported rule is left out as a whole.
 #[test]
 fn access_lists_are_carried_over_or_named() {
     let text = "\
@@ -231,8 +231,8 @@ dps:
     }
 }
 
-/// Lists for what is routed into a VLAN come over, unless they match what routing changes. Those of
-/// ports have no counterpart.
+/// Lists for packets routed into a VLAN are carried over, unless they match a field that routing
+/// changes. Such lists of ports have no counterpart.
 #[test]
 fn lists_for_routed_packets_are_carried_over_or_named() {
     let text = "\
@@ -281,7 +281,7 @@ dps:
     );
 }
 
-/// Mirrors of ports and rules come over where their port has nothing else.
+/// Mirrors of ports and rules are carried over if their port has nothing else.
 #[test]
 fn mirrors_are_carried_over_or_named() {
     let text = "\
@@ -354,7 +354,7 @@ dps:
     assert_eq!(problems, [wanted]);
 }
 
-/// Gateways come over where auster would route between the same VLANs as Faucet.
+/// Gateways are carried over if auster would route between the same VLANs as Faucet.
 #[test]
 fn gateways_and_routes_are_carried_over_for_one_router_of_all() {
     let text = "\

@@ -10,7 +10,7 @@ use crate::run::vlan_name;
 
 /// The most numbers in all `trunk` together.
 const TAGS_MAX: usize = 1 << 19;
-/// The ports of one line.
+/// The number of ports on one line.
 const PORTS_OF_LINE: usize = 6;
 
 /// Writes the document. A network that would be too long is a mistake.
@@ -58,7 +58,7 @@ fn acls(network: &Network, text: &mut String) {
     }
 }
 
-/// `key`: `acl_in` or `acl_out`.
+/// Writes references to lists under `key`, which is `acl_in` or `acl_out`.
 fn references(key: &str, network: &Network, acls: &[usize], text: &mut String) {
     let name = |acl: &usize| Some(format!("\"{}\"", network.acls.get(*acl)?.name));
     let names: Vec<String> = acls.iter().filter_map(name).collect();
@@ -186,7 +186,7 @@ fn ports(
 /// Ports with the same VLANs and access lists.
 type Group<'s> = ((&'s Member, &'s [usize]), Vec<(u32, &'s Port)>);
 
-/// The ports of a switch by their VLANs: links and those outside first, others by number.
+/// The ports of a switch by their VLANs: links and ports outside all VLANs first, others by number.
 fn groups(switch: &Switch) -> Vec<Group<'_>> {
     // A range has thousands of ports with one long list, which is compared once.
     let mut numbers: BTreeMap<&BTreeSet<u16>, usize> = BTreeMap::new();
@@ -221,7 +221,7 @@ fn groups(switch: &Switch) -> Vec<Group<'_>> {
         .collect()
 }
 
-/// A port in a form that has one reading: 16 digits alone would be hex.
+/// A port in an unambiguous form: 16 digits alone would be hex.
 fn location(id: u64, port: u32) -> String {
     match id {
         0..=999_999 => format!("{id}:{port}"),

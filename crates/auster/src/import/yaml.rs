@@ -1,7 +1,7 @@
 //! YAML as a tree in which every key and value has its file and line.
 //!
-//! The text may be hostile: its values are counted with those that aliases repeat, and nesting has
-//! a bound. An alias shares the value that it repeats.
+//! The text may be hostile: values count each time that an alias repeats them, and nesting has a
+//! limit. An alias shares the value that it repeats.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::report::{At, Report};
 
 /// The most values of all files together, each as often as aliases repeat it.
 pub const VALUES_MAX: usize = 1 << 18;
-/// The most values inside each other.
+/// The most levels of nested values.
 const DEPTH_MAX: usize = 32;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Node {
     pub value: Value,
     /// The number of values in it, itself included.
     size: usize,
-    /// The number of values inside each other, itself included.
+    /// The number of levels of nested values, itself included.
     height: usize,
 }
 
@@ -93,7 +93,7 @@ fn key_text(text: &str, is_plain: bool) -> String {
 }
 
 /// Reads the text of the file with the number `file`. `left` is what remains of [`VALUES_MAX`].
-/// Mistakes go to `report`; without a value the text is empty or a mistake.
+/// Mistakes go to `report`. If no value is returned, the text is empty or a mistake.
 pub fn parse(text: &str, file: usize, left: &mut usize, report: &mut Report) -> Option<Rc<Node>> {
     let mut builder = Builder {
         file,
@@ -145,7 +145,7 @@ enum Inner {
         entries: Vec<Entry>,
         lines: BTreeMap<String, At>,
         key: Option<(At, String)>,
-        /// The values of the key `<<`, whose entries count where the map has none.
+        /// The values of the key `<<`, whose entries apply where the map lacks their keys.
         merged: Vec<Rc<Node>>,
     },
 }

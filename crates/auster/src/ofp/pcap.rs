@@ -1,8 +1,8 @@
 //! Classic pcap files: their packets, and the TCP segments in them.
 //!
-//! A file is anybody's bytes: every length is checked, a packet that says nonsense is counted and
-//! skipped, and a record longer than [`PACKET_LEN_MAX`] ends the file, because nothing after it can
-//! be found. Fragmented IP packets are skipped: OpenFlow's own segments fit their path.
+//! A file may come from anyone, so every length is checked. A malformed packet is counted and
+//! skipped. A record longer than [`PACKET_LEN_MAX`] ends the file, because nothing after it can be
+//! found. Fragmented IP packets are skipped: OpenFlow's own segments fit their path.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const RECORD_HEADER_LEN: usize = 16;
 #[derive(Debug, PartialEq, Eq)]
 pub enum PcapError {
     TooShort,
-    /// pcapng has other magic numbers, and so has everything else.
+    /// pcapng and all other formats have other magic numbers.
     NotPcap,
     LinkType(u32),
     /// The record at this offset is cut off, or longer than a packet can be.
@@ -59,7 +59,7 @@ enum Link {
     Raw,
     /// Linux "any", 16 bytes and the protocol in the last two.
     LinuxSll,
-    /// Its successor, 20 bytes and the protocol in the first two.
+    /// The successor of Linux "any", 20 bytes and the protocol in the first two.
     LinuxSll2,
 }
 
@@ -77,7 +77,7 @@ impl Link {
     }
 }
 
-/// The packets of one file, in its order.
+/// The packets of one file, in the file's order.
 pub struct Packets {
     file: Bytes,
     at: usize,
@@ -86,7 +86,7 @@ pub struct Packets {
     link: Link,
 }
 
-/// A TCP segment and when it was captured, since 1970.
+/// A TCP segment, with its capture time since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub time: Duration,
@@ -122,7 +122,7 @@ impl Packets {
         Ok(packets)
     }
 
-    /// The next record's packet as a TCP segment; `Some(Ok(None))` for one that is none.
+    /// The next record's packet as a TCP segment; `Some(Ok(None))` if the packet is not one.
     pub fn next_segment(&mut self) -> Option<Result<Option<Segment>, PcapError>> {
         if self.at >= self.file.len() {
             return None;
@@ -323,7 +323,8 @@ pub mod tests {
         );
     }
 
-    /// Cut at every length, and with every byte of the headers changed: an answer, never a panic.
+    /// Files cut at every length, and with every header byte changed, give an answer, never a
+    /// panic.
     #[test]
     fn hostile_files_are_read_or_refused() {
         let whole = file(1, false, &[&[4, 20, 0, 8, 0, 0, 0, 1], &[4, 20, 0, 8]]);

@@ -1,9 +1,8 @@
-//! TCP streams put together again, and the messages in them.
+//! Reassembled TCP streams, and the messages in them.
 //!
-//! One direction of a connection is one stream. Segments may come twice or out of order; up to
-//! [`REORDER_BYTES_MAX`] of a stream wait for what is missing. When more is lost than that, the
-//! stream goes on after the gap: bytes are dropped until messages follow each other again, and the
-//! gap is counted.
+//! One direction of a connection is one stream. Segments may arrive twice or out of order; up to
+//! [`REORDER_BYTES_MAX`] of a stream wait for missing bytes. Beyond that, the stream continues
+//! after the gap: bytes are dropped until messages follow each other again, and the gap is counted.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,14 +14,14 @@ use openflow::frame::{FRAME_LEN_MAX, Frame};
 
 use super::pcap::Segment;
 
-/// Bytes of one stream that wait for an earlier segment: the 64 KiB window of plain TCP, four
-/// times, since captures start when windows are already scaled.
+/// Bytes of one stream that wait for an earlier segment: four times the 64 KiB window of plain TCP,
+/// since captures start when windows are already scaled.
 pub const REORDER_BYTES_MAX: usize = 262_144;
 
-/// Streams followed at once; a capture with more has the oldest forgotten, and counts it.
+/// Streams followed at once. In a capture with more, the oldest is forgotten and counted.
 pub const STREAMS_MAX: usize = 4_096;
 
-/// A message and when its last byte was captured.
+/// A message, with the capture time of its last byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
     pub time: Duration,
@@ -34,9 +33,9 @@ pub struct Captured {
 /// The errors of streams, in events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
-    /// Bytes that never came, after which the stream went on.
+    /// Gaps of missing bytes, after which the stream continued.
     pub gaps: u64,
-    /// Places where no header could be, passed over until one could.
+    /// Places without a possible header, skipped until one was possible.
     pub resyncs: u64,
     pub streams_forgotten: u64,
     /// Streams that ended in the middle of a message.
@@ -51,7 +50,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Takes one segment and gives the messages that it completes.
+    /// Takes one segment, and returns the messages that it completes.
     pub fn handle_segment(&mut self, segment: &Segment) -> Vec<Captured> {
         let key = (segment.src, segment.dst);
         if segment.is_syn || segment.is_reset {
@@ -82,7 +81,7 @@ impl Streams {
         frames.into_iter().map(captured).collect()
     }
 
-    /// Counts what is left unfinished, and gives all counts.
+    /// Counts unfinished streams, and returns all counts.
     pub fn finish(mut self) -> StreamCounts {
         let keys: Vec<_> = self.streams.keys().copied().collect();
         keys.into_iter().for_each(|key| self.close(key));
@@ -109,7 +108,7 @@ impl Streams {
     }
 }
 
-/// One direction.
+/// One direction of a connection.
 struct Stream {
     /// Sequence number of the byte after `ready`.
     next: u32,
@@ -119,7 +118,8 @@ struct Stream {
     waiting: Vec<(u32, Bytes)>,
     waiting_len: usize,
     opened: u64,
-    /// The next byte may be inside a message: the capture began, or went on, in the middle.
+    /// Whether the next byte may be inside a message: the capture began, or continued, in its
+    /// middle.
     is_lost: bool,
 }
 
@@ -149,7 +149,7 @@ impl Stream {
         }
     }
 
-    /// Appends what of `data` is new, if it starts at or before `next`.
+    /// Appends the new part of `data`, if the data starts at or before `next`.
     fn append(&mut self, sequence: u32, data: &Bytes) -> bool {
         let behind = self.next.wrapping_sub(sequence);
         // Half the sequence space is "before" (RFC 9293, 3.4).
@@ -179,7 +179,7 @@ impl Stream {
         }
     }
 
-    /// Goes on at the earliest segment there is.
+    /// Continues at the earliest waiting segment.
     fn skip_gap(&mut self, counts: &mut StreamCounts) {
         let next = self.next;
         let earliest = self
@@ -208,11 +208,11 @@ impl Stream {
         }
     }
 
-    /// Drops bytes until a header starts. `false` while none is sure.
+    /// Drops bytes until a header starts. Returns `false` while none is certain.
     fn find_header(&mut self, counts: &mut StreamCounts) -> bool {
         if !self.is_lost {
-            // In step: only what cannot be framed at all needs a search. A version byte of 0 is a
-            // message that cannot be read, and those after it can.
+            // In step: only bytes that cannot be framed at all need a search. A message with
+            // version byte 0 cannot be read, but those after it can.
             let wrong =
                 self.ready.len() >= 4 && u16::from_be_bytes([self.ready[2], self.ready[3]]) < 8;
             if !wrong {
@@ -221,7 +221,7 @@ impl Stream {
             self.is_lost = true;
         }
         let found = match (0..self.ready.len()).find(|at| is_header(&self.ready[*at..])) {
-            // Nothing is sure: more bytes may confirm one, but no more than a message has.
+            // No header is certain: more bytes may confirm one, but no more than a message has.
             None if self.ready.len() <= FRAME_LEN_MAX => return false,
             None => None,
             found => found,
@@ -234,10 +234,11 @@ impl Stream {
     }
 }
 
-/// Messages in a row that make a header sure. Four bytes alone look like one too easily.
+/// Messages in a row that confirm a header. Four bytes alone are too easily taken for one.
 const CHAIN_LEN: usize = 3;
 
-/// Whether messages follow each other from here to the end of `bytes`, or for [`CHAIN_LEN`].
+/// Whether messages follow each other from here to the end of `bytes`, or for [`CHAIN_LEN`]
+/// messages.
 fn is_header(bytes: &[u8]) -> bool {
     let mut rest = bytes;
     for _ in 0..CHAIN_LEN {

@@ -1,5 +1,5 @@
-//! Where `ovs-pki` keeps its files, and how they are written: secrets for their owner alone,
-//! nothing overwritten unasked.
+//! The file layout of `ovs-pki`, and the rules for writing files: only the owner can read secrets,
+//! and nothing is overwritten unless requested.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -32,7 +32,7 @@ impl Layout {
     }
 }
 
-/// Checked before anything is made, so that nothing is left half made.
+/// Checks paths before anything is made, so that nothing is left half made.
 pub fn must_not_exist(paths: &[PathBuf], force: bool) -> Result<(), Failure> {
     match paths.iter().find(|path| path.exists()) {
         Some(path) if !force => Err(Failure::file(path, "it is there; --force overwrites it")),
@@ -54,7 +54,7 @@ pub fn read_ca(path: &Path, layout: &Layout) -> Result<String, Failure> {
     })
 }
 
-/// Mode 0600, in a directory of mode 0700 if it has to be made.
+/// Writes a file with mode 0600. If its directory has to be made, that gets mode 0700.
 pub fn write_secret(path: &Path, text: &str) -> Result<(), Failure> {
     write(path, text, 0o600, 0o700)
 }
@@ -63,7 +63,7 @@ pub fn write_public(path: &Path, text: &str) -> Result<(), Failure> {
     write(path, text, 0o644, 0o755)
 }
 
-/// The old file is removed, never opened: it may have another mode, or be a link.
+/// Removes the old file and never opens it: it may have another mode, or be a link.
 fn write(path: &Path, text: &str, mode: u32, dir_mode: u32) -> Result<(), Failure> {
     let fail = |error: std::io::Error| Failure::file(path, error);
     if let Some(parent) = path
@@ -107,7 +107,7 @@ mod tests {
         assert_ne!(dir.path(), other.path());
         assert_eq!(mode(dir.path()), 0o700);
         let key = dir.path().join("privkey.pem");
-        // Whoever was faster finds the link gone and not followed.
+        // A link that somebody placed first is removed and not followed.
         std::os::unix::fs::symlink(other.path().join("stolen"), &key).unwrap();
         write_secret(&key, "key").unwrap();
         assert_eq!(mode(&key), 0o600);

@@ -17,11 +17,11 @@ use cli::failure::Failure;
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum KeyKind {
-    /// ECDSA on NIST P-256: every TLS library knows it
+    /// ECDSA on NIST P-256: every TLS library supports it
     P256,
     /// Ed25519: TLS 1.3, and 1.2 with a recent OpenSSL
     Ed25519,
-    /// RSA: read and used, not made; take openssl or ovs-pki for it
+    /// RSA: accepted, not made; use openssl or ovs-pki for it
     Rsa,
 }
 
@@ -35,7 +35,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The URI of it in a certificate.
+    /// The URI of the purpose in a certificate.
     pub fn urn(self) -> String {
         match self {
             Purpose::Southbound(role) => role.urn(),
@@ -60,13 +60,13 @@ impl From<Role> for Purpose {
     }
 }
 
-/// Whom a certificate is for.
+/// The intended owner of a certificate.
 pub struct Owner {
     pub name: String,
     pub purpose: Purpose,
     pub hosts: Vec<String>,
     pub datapath_id: Option<DatapathId>,
-    /// Its certificate is shown to those who connect to it.
+    /// Whether the owner shows its certificate to peers that connect to it.
     pub listens: bool,
 }
 
@@ -179,7 +179,7 @@ fn subject(common_name: &str, unit: &str) -> DistinguishedName {
     name
 }
 
-/// Valid from an hour ago, for clocks that are not quite right, and for `days` from now.
+/// Sets the validity from an hour ago, for clocks that are slightly wrong, to `days` from now.
 fn set_validity(params: &mut CertificateParams, days: u32) {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     let now = SystemTime::now()
@@ -191,7 +191,7 @@ fn set_validity(params: &mut CertificateParams, days: u32) {
     params.not_after = epoch + now + long;
 }
 
-/// Names and keys were checked; what is left is a failure of the machine.
+/// Names and keys were checked, so any other error is a failure of the machine.
 fn ours(error: rcgen::Error) -> Failure {
     Failure::machine(format!("cannot make the certificate: {error}"))
 }

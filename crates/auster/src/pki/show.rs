@@ -44,12 +44,12 @@ struct Facts {
     issuer: String,
     serial: String,
     is_authority: bool,
-    /// `null` where it does not say.
+    /// `null` if the certificate does not state it.
     role: Option<String>,
-    /// `null` where its owner may speak for any.
+    /// `null` if the owner may speak for any datapath.
     datapath_id: Option<String>,
     names: Vec<String>,
-    /// `null` where it is for anything.
+    /// `null` if the certificate is valid for any use.
     valid_for: Option<Vec<&'static str>>,
     valid_from: String,
     valid_until: String,
@@ -100,7 +100,7 @@ impl Facts {
         })
     }
 
-    /// A line for each.
+    /// One line for each statement.
     fn in_words(&self) -> String {
         let or = |said: &Option<String>, other: &str| said.clone().unwrap_or(other.to_owned());
         let valid_for = self.valid_for.as_ref().map(|uses| uses.join(", "));

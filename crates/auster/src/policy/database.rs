@@ -6,7 +6,7 @@
 //! | `auster-pmt` | the operator | the map |
 //! | `auster-pmt-gen` | the operator | its generation |
 //! | `auster-pmt-sha256` | the operator | its digest |
-//! | `auster-pmt-active` | the relay | generation and digest of what is in use, `7:0f4c…` |
+//! | `auster-pmt-active` | the relay | generation and digest of the map in use, `7:0f4c…` |
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub const TEXT: &str = "auster-pmt";
 pub const GENERATION: &str = "auster-pmt-gen";
 pub const DIGEST: &str = "auster-pmt-sha256";
 pub const ACTIVE: &str = "auster-pmt-active";
-/// The column they are in, of table `Bridge`.
+/// The column of these keys, in table `Bridge`.
 pub const COLUMN: &str = "external_ids";
 
 /// The policy keys of one bridge's row.
@@ -64,7 +64,7 @@ impl BridgePolicy {
     /// The map, if all three keys are there and agree.
     ///
     /// # Errors
-    /// All that is wrong, a line each.
+    /// Every problem, a line each.
     pub fn read(&self) -> Result<PolicyMap, String> {
         let mut problems = Vec::new();
         let mut get = |key: &str| {
@@ -130,12 +130,13 @@ pub fn give(bridge: &str, map: &PolicyMap) -> Operation {
     set(Condition::equal("name", bridge), &keys)
 }
 
-/// Says in the row of `bridge` what is in use.
+/// Records the map in use in the row of `bridge`.
 pub fn tell_active(bridge: Uuid, active: String) -> Operation {
     set(Condition::equal("_uuid", bridge), &[(ACTIVE, active)])
 }
 
-/// An insertion leaves a key alone that is there already, so they are taken away first.
+/// Sets keys of a row. An insertion does not replace an existing key, so the keys are removed
+/// first.
 fn set(row: Condition, keys: &[(&str, String)]) -> Operation {
     let names = Datum::set(keys.iter().map(|(key, _)| *key));
     let pairs = Datum::map(keys.iter().map(|(key, value)| (*key, value.as_str())));

@@ -1,4 +1,4 @@
-//! Which rule takes a message, and why.
+//! The rule that matches a message, and why.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -20,29 +20,29 @@ pub struct Args {
     #[arg(long, value_name = "MAP", default_value = "auster")]
     policy: String,
 
-    /// The direction of messages: up, to the controller, or down, to the switch. Otherwise their
-    /// type says it, and in captures the port
+    /// The direction of messages: up, to the controller, or down, to the switch. Without it, their
+    /// type decides, and in captures the port
     #[arg(long, value_name = "WAY")]
     direction: Option<DirectionArg>,
 
-    /// The switch that the messages are of or for, as a datapath id; in captures each connection
-    /// says its own otherwise
+    /// The switch of the messages, as a datapath id; without it, each connection in a capture names
+    /// its own
     #[arg(long, value_name = "DPID")]
     datapath: Option<openflow::DatapathId>,
 
-    /// Say of every rule before why it does not match
+    /// Explain why each earlier rule does not match
     #[arg(short, long)]
     verbose: bool,
 
-    /// A FLOW_MOD of OpenFlow 1.3 in the words of ovs-ofctl
+    /// An OpenFlow 1.3 FLOW_MOD in ovs-ofctl syntax
     #[arg(long, value_name = "FLOW", group = "what")]
     flow: Option<String>,
 
-    /// All messages of a classic pcap file, and how often each rule was hit
+    /// All messages of a classic pcap file, with the number of hits of each rule
     #[arg(long, value_name = "FILE", group = "what")]
     pcap: Option<PathBuf>,
 
-    /// TCP ports that carry OpenFlow: of the controller, in captures
+    /// The controller's TCP ports for OpenFlow, in captures
     #[arg(
         long = "port", value_name = "PORT", default_values_t = [6653, 6633],
         value_delimiter = ','
@@ -112,7 +112,7 @@ struct Explainer<'a, W> {
 /// The origin of a message, as far as it is known.
 #[derive(Default)]
 struct Source {
-    /// Both ends of the connection, for the eye.
+    /// Both ends of the connection, for display.
     ends: String,
     way: Option<Direction>,
     datapath: Option<DatapathId>,
@@ -273,7 +273,7 @@ fn order(binding: Binding) -> String {
     }
 }
 
-/// The direction of messages of this kind; down for those of both directions.
+/// The direction of messages of this kind; down for kinds sent in both directions.
 fn usual_way(kind: MessageKind) -> Direction {
     use MessageKind as K;
     match kind {

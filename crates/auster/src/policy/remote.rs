@@ -1,4 +1,4 @@
-//! Policy maps of running relays, by their status sockets: `push` and `status`.
+//! Policy maps of running relays, through their status sockets: `push` and `status`.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
@@ -17,28 +17,28 @@ use cli::failure::Failure;
 /// A push waits for every relay's other end in turn.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// How often a request is made that a relay took for none.
+/// The most attempts at a request that the relay took for an empty one.
 const ATTEMPTS_MAX: u32 = 10;
 
 #[derive(clap::Args)]
 pub struct PushArgs {
-    /// The file with the map. Its generation must be greater than the one in use, unless it is the
-    /// map in use
+    /// The file with the map. Its generation must be greater than that in use, unless it is the map
+    /// in use
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// The status socket of a relay: of the controller's for all switches, or of one switch's
+    /// The status socket of a relay: the controller's for all switches, or one switch's
     #[arg(
         long, value_name = "METHOD", required_unless_present = "ovsdb",
         value_parser = status_socket
     )]
     relay: Option<PathBuf>,
 
-    /// The relay that it is for, by the name in its certificate; all of them otherwise
+    /// The relay to change, by the name in its certificate; all if not given
     #[arg(long, value_name = "NAME", default_value = "", requires = "relay")]
     switch: String,
 
-    /// A switch's OVSDB server (unix:, tcp:), for a relay there that has it as --policy-db
+    /// A switch's OVSDB server (unix:, tcp:), for a relay there that uses it as --policy-db
     #[arg(
         long,
         value_name = "METHOD",
@@ -47,7 +47,7 @@ pub struct PushArgs {
     )]
     ovsdb: Option<String>,
 
-    /// The bridge in whose row the map is put
+    /// The bridge whose row gets the map
     #[arg(long, value_name = "NAME", requires = "ovsdb")]
     bridge: Option<String>,
 }
@@ -61,11 +61,11 @@ pub struct StatusArgs {
     )]
     relay: Option<PathBuf>,
 
-    /// A switch's OVSDB server (unix:, tcp:): what its bridges' rows say
+    /// A switch's OVSDB server (unix:, tcp:): show the status in its bridges' rows
     #[arg(long, value_name = "METHOD", conflicts_with = "relay")]
     ovsdb: Option<String>,
 
-    /// One JSON document
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -143,7 +143,7 @@ pub fn status(args: &StatusArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One relay: its map, whether the other end has the same, and what it counted.
+/// One relay: its map, whether the other end has the same, and its counters.
 fn in_words(relay: &Value) -> String {
     let name = word(&relay["name"]);
     let map = &relay["policy_map"];
@@ -191,9 +191,9 @@ fn in_words(relay: &Value) -> String {
     text
 }
 
-/// Sends `request` to a status socket and reads the answer. A relay takes a client that says
-/// nothing at once for one that wants the status, so a request that began late is made again: a map
-/// that is pushed twice is in use once.
+/// Sends `request` to a status socket and reads the answer. If a client sends nothing at once, the
+/// relay answers with its status. So a request that started late is sent again: pushing a map twice
+/// has the effect of pushing it once.
 fn ask(relay: &Path, request: &str) -> Result<Value, Failure> {
     for _ in 0..ATTEMPTS_MAX {
         if let Some(answer) = ask_once(relay, request)? {
@@ -207,7 +207,7 @@ fn ask(relay: &Path, request: &str) -> Result<Value, Failure> {
     )))
 }
 
-/// `None`: the relay took the request for none.
+/// Returns `None` if the relay took the request for an empty one.
 fn ask_once(relay: &Path, request: &str) -> Result<Option<Value>, Failure> {
     let lost = |e: std::io::Error| Failure::network(format!("{}: {e}", relay.display()));
     let is_late = |e: &std::io::Error| {
@@ -247,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    /// The answer to `ask` from a relay that takes the first `late` requests for none.
+    /// The answer to `ask` from a relay that takes the first `late` requests for empty ones.
     fn asked(request: &str, late: u32) -> Result<Value, Failure> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("status");
@@ -257,7 +257,8 @@ mod tests {
                 let mut socket = socket.unwrap();
                 let mut request = String::new();
                 if n < late {
-                    // It answers before the request comes, at its first byte, or when it is there.
+                    // The relay answers before the request arrives, at its first byte, or when all
+                    // of it is there.
                     let bytes = [0, 1, usize::MAX][n as usize % 3];
                     let mut unheeded = Vec::new();
                     let mut reader = (&mut socket).take(bytes as u64);

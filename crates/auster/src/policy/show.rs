@@ -18,7 +18,7 @@ pub fn show(argument: &str, as_json: bool) -> Result<(), Failure> {
     ofp::write_line(&mut std::io::stdout().lock(), &text)
 }
 
-/// The canonical text, which a file may be made of, and remarks.
+/// The canonical text, which can be used as a file, and remarks.
 fn in_words(map: &PolicyMap) -> String {
     let mut lines = vec![map.to_text().trim_end().to_owned()];
     lines.push(format!("# sha256 {}", map.digest()));

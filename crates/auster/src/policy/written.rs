@@ -1,4 +1,4 @@
-//! Policy maps by the switch's database: `push --ovsdb` and `status --ovsdb`.
+//! Policy maps through the switch's database: `push --ovsdb` and `status --ovsdb`.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::database::Client;
 use crate::ofp;
 use cli::failure::Failure;
 
-/// The time that a relay has to take the map, with its other end if it has one.
+/// The time for a relay, and its other end if it has one, to take the map.
 const TAKING_TIME_MAX: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Writes `map` to the bridge's row, and waits until a relay says that it is in use.
+/// Writes `map` to the bridge's row, and waits until a relay reports that the map is in use.
 pub fn push(ovsdb: &str, bridge: &str, map: &PolicyMap) -> Result<(), Failure> {
     let method = method(ovsdb)?;
     let lost = |problem: String| Failure::network(format!("{ovsdb}: {problem}"));

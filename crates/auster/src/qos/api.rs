@@ -1,4 +1,4 @@
-//! Where the API of an `auster run` is, and who we are there.
+//! The address of the API of an `auster run`, and the credentials for it.
 
 use std::path::PathBuf;
 
@@ -10,28 +10,28 @@ use cli::failure::Failure;
 
 #[derive(clap::Args)]
 pub struct ApiArgs {
-    /// Where auster run serves its API: [HOST:]PORT, or unix:FILE
+    /// The address of auster run's API: [HOST:]PORT, or unix:FILE
     #[arg(long, value_name = "ADDR", env = "AUSTER_API", default_value = "8080",
           value_parser = api_address)]
     api: ApiAddress,
 
-    /// A file with our token, that others may not read
+    /// Token file, which other users must not be able to read
     #[arg(long, value_name = "FILE", env = "AUSTER_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 
-    /// Speak TLS: the CA of the API's certificate (PEM)
+    /// Use TLS: the CA of the API's certificate (PEM)
     #[arg(long, value_name = "FILE", env = "AUSTER_API_CA")]
     api_ca: Option<PathBuf>,
 
-    /// The name in the API's certificate, if it is not the address
+    /// The name in the API's certificate, if other than the address
     #[arg(long, value_name = "NAME", requires = "api_ca")]
     api_name: Option<String>,
 
-    /// Our certificate for the API (PEM), instead of a token
+    /// Client certificate for the API (PEM), instead of a token
     #[arg(long, value_name = "FILE", requires_all = ["api_ca", "api_key"])]
     api_cert: Option<PathBuf>,
 
-    /// The private key of that certificate (PEM)
+    /// Private key of the client certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "api_cert")]
     api_key: Option<PathBuf>,
 }

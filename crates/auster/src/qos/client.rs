@@ -38,7 +38,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// TLS with a server that is known by `name`, or by its address.
+    /// TLS with a server that is identified by `name`, or by its address.
     pub fn tls(
         files: &ClientFiles,
         at: &ApiAddress,
@@ -79,7 +79,7 @@ impl Client {
         self.ask(Method::GET, path, None).await
     }
 
-    /// The document that is answered; null if there is none.
+    /// Returns the document of the answer; null if there is none.
     pub async fn ask(
         &self,
         method: Method,
@@ -93,7 +93,7 @@ impl Client {
         }
     }
 
-    /// Whatever is answered.
+    /// Returns the answer, whatever its status.
     pub async fn answer(
         &self,
         method: Method,
@@ -109,7 +109,7 @@ impl Client {
         Ok((status, document))
     }
 
-    /// The bytes that are answered, whatever they are.
+    /// Returns the bytes of the answer, whatever they are.
     pub async fn bytes(&self, path: &str) -> Result<Bytes, Failure> {
         let asked = timeout(ANSWER_MAX, self.exchange(Method::GET, path, None)).await;
         let (status, bytes) = asked.map_err(|_| self.silent())??;
@@ -122,12 +122,12 @@ impl Client {
         }
     }
 
-    /// Hands the lines of an answer over as they come, as long as `each` wants more.
+    /// Passes the lines of an answer to `each` as they arrive, for as long as it wants more.
     pub async fn lines(&self, path: &str, each: impl FnMut(&str) -> bool) -> Result<(), Failure> {
         self.open(path).await?.each(each).await
     }
 
-    /// Begins an answer of lines.
+    /// Sends a request whose answer is a series of lines.
     pub async fn open(&self, path: &str) -> Result<Lines<'_>, Failure> {
         let asked = timeout(ANSWER_MAX, self.begin(Method::GET, path, None)).await;
         let (answer, driven) = asked.map_err(|_| self.silent())??;
@@ -232,7 +232,7 @@ impl Client {
     }
 }
 
-/// An answer of lines that has begun.
+/// An answer of lines, still arriving.
 pub struct Lines<'c> {
     client: &'c Client,
     body: Incoming,
@@ -240,7 +240,7 @@ pub struct Lines<'c> {
 }
 
 impl Lines<'_> {
-    /// Hands the lines over as they come, as long as `each` wants more.
+    /// Passes the lines to `each` as they arrive, for as long as it wants more.
     pub async fn each(mut self, mut each: impl FnMut(&str) -> bool) -> Result<(), Failure> {
         let mut kept = Vec::new();
         while let Some(frame) = self.body.frame().await {

@@ -1,4 +1,4 @@
-//! `auster qos`: what is asked of the data path, of a controller that runs, by its API.
+//! `auster qos`: requests for the data path of a running controller, through its API.
 
 mod api;
 pub mod client;
@@ -15,25 +15,25 @@ use cli::runtime::block_on;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Everything that is asked for, who has made it, and how far it is
+    /// Show queues, services, policies and circuits, their origin and state
     #[command(after_help = "\
 Example:
   auster qos show
   auster qos show --json | jq .policies")]
     Show(ShowArgs),
-    /// The paths of circuits, and the traffic on them
+    /// Show the paths of circuits, and their traffic
     #[command(after_help = "\
 Example:
   auster qos circuits")]
     Circuits(ShowArgs),
-    /// Whether packets get what policies and circuits name: queue, meter and mark, hop by hop
+    /// Check hop by hop whether packets get the queue, meter and mark of policies and circuits
     #[command(after_help = "\
 Exit code 0 if every hop that had traffic says yes, and any had; 1 else.
 Example:
   auster qos verify
   auster qos verify voice-first --seconds 30 --json | jq '.policies[].hops'")]
     Verify(verify::Args),
-    /// Make one, or replace the one of that name
+    /// Create or replace queues, a service, a policy or a circuit
     #[command(after_help = "\
 Fields:
   queues PORT    rate, and of each queue queue.N.FIELD: class, min, max, burst_bytes, priority, dscp
@@ -47,7 +47,7 @@ Example:
   auster qos set policy voice-first service=voice queue=gold
   auster qos set circuit backup from=10.0.0.1 to=10.0.0.2 rate=10mbit admission=true")]
     Set(SetArgs),
-    /// Take one away
+    /// Delete queues, a service, a policy or a circuit
     #[command(after_help = "\
 Example:
   auster qos delete policy voice-first")]

@@ -67,7 +67,7 @@ pub fn print_document(document: &Value) {
     write(&fields(document));
 }
 
-/// One for each that is asked for, with who has made it, and its state where it has one.
+/// One line for each requested document, with its origin, and its state if it has one.
 fn lines(documents: &Value, state: &Value, key: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for layer in ["file", "api"] {
@@ -86,7 +86,7 @@ fn lines(documents: &Value, state: &Value, key: &str) -> Vec<String> {
     lines
 }
 
-/// The state, and the time when it was last seen, if it was.
+/// The state, and the time since it was last seen, if known.
 fn state_of(of: &Value) -> String {
     let state = text(&of["state"]);
     match of["seen_ago_s"].as_u64() {

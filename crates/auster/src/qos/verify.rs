@@ -1,6 +1,6 @@
 //! `auster qos verify`: whether packets get what policies and circuits name, hop by hop.
 //!
-//! The controller reads and judges the counters. This command asks it four times: to have them read
+//! The controller reads and judges the counters. This command asks it four times to read them:
 //! before, when the time begins, when it ends, and when the late counters have arrived too.
 
 use std::time::Duration;
@@ -21,11 +21,11 @@ const KINDS: [(&str, &str); 2] = [("policies", "policy"), ("circuits", "circuit"
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Policies and circuits; all of them if none is named
+    /// Policies and circuits; all if none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// For how long counters are looked at; what is counted late takes 8 s more
+    /// Time to watch counters; late counters take 8 s more
     #[arg(long, value_name = "S", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
@@ -33,7 +33,7 @@ pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
 
-    /// Print the API's answer, reduced to the named ones
+    /// Print the API's answer for the named ones only
     #[arg(long)]
     json: bool,
 }
@@ -86,7 +86,7 @@ fn chosen(document: &Value, names: &[String]) -> Result<Value, Failure> {
     }
 }
 
-/// Each with its state and hops.
+/// Each policy and circuit, with its state and hops.
 fn each(document: &Value) -> impl Iterator<Item = (&'static str, &String, &Value)> {
     KINDS.into_iter().flat_map(move |(kind, word)| {
         let of = document[kind].as_object().into_iter().flatten();
@@ -167,7 +167,7 @@ fn at(hop: &Value) -> String {
     }
 }
 
-/// The reason why some of it may not take effect.
+/// The reason why some policy or circuit may not take effect.
 fn problem(document: &Value) -> Option<String> {
     let mut problems = Vec::new();
     let mut is_any = false;

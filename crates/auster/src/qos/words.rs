@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 /// A document of these fields.
 ///
 /// # Errors
-/// Every word that is none.
+/// Every word that is not a field.
 pub fn document(words: &[String]) -> Result<Value, Vec<String>> {
     let mut problems = Vec::new();
     let mut fields = Map::new();
@@ -61,7 +61,7 @@ pub fn document(words: &[String]) -> Result<Value, Vec<String>> {
     }
 }
 
-/// Fields that are lists also where they have one item.
+/// Fields that are lists even with one item.
 const LISTS: [&str; 3] = ["dscp", "ports", "switches"];
 
 fn value(key: &str, text: &str) -> Value {
@@ -69,7 +69,7 @@ fn value(key: &str, text: &str) -> Value {
         "true" => json!(true),
         "false" => json!(false),
         _ => match text.parse::<u64>() {
-            // Datapath ids are texts, also where they look like numbers.
+            // Datapath ids are texts, even if they look like numbers.
             Ok(number) if key != "switches" => json!(number),
             _ => json!(text),
         },

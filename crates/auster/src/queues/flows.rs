@@ -1,13 +1,12 @@
-//! Flow entries in `ovs-ofctl` words: those that put a service into a queue, and those that keep
-//! control traffic steered and its classes its own.
+//! Flow entries in `ovs-ofctl` syntax: some put a service into a queue, others steer control
+//! traffic and keep data out of its classes.
 //!
-//! Entries of the tunnel come first: they match its ingress port, addresses and port, keep the code
-//! points that the relays write (or give it one, where nobody does), and work before any controller
-//! is connected. Then, at each edge
-//! port, a data packet that bears a code point of control loses it, or any host could take the
-//! class of control for itself. It is then looked up again (`resubmit`, an extension of Open
-//! vSwitch), so that whatever else is in the tables, a controller's entries among them, applies as
-//! before.
+//! The tunnel's entries come first. They match its ingress port, addresses and port, and work
+//! before any controller is connected. They keep the code points that the relays write, or set one
+//! if nobody does. Then, at each edge port, a data packet with a code point of control loses it;
+//! otherwise any host could use the class of control. The packet is then looked up again
+//! (`resubmit`, an extension of Open vSwitch), so that all other entries, including a controller's,
+//! apply as before.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -17,7 +16,7 @@ use sched::policy::PolicyMap;
 
 use crate::queues::plan::{Class, Plan, reserved_code_points};
 
-/// "auqu": whose entries these are, to dump or delete them by.
+/// "auqu": the cookie of these entries, by which to dump or delete them.
 pub const COOKIE: u64 = 0x6175_7175 << 32;
 /// The priority of tunnel entries, above anything a controller sets.
 const PRIORITY_TUNNEL: u16 = 65_500;
@@ -31,24 +30,24 @@ const REMARKED: u8 = 0;
 /// The packets that one bridge steers and marks. Ports are names or numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Steering {
-    /// Ports where data comes in.
+    /// Ports where data enters.
     pub edges: Vec<String>,
     pub tunnels: Vec<Tunnel>,
 }
 
-/// A connection of relays through a bridge.
+/// A connection between relays through a bridge.
 #[derive(Clone, Debug)]
 pub struct Tunnel {
-    /// The port that leads to the switch's relay.
+    /// The port towards the switch's relay.
     pub switch_port: String,
-    /// The port that leads to the controller's.
+    /// The port towards the controller's relay.
     pub controller_port: String,
     /// The address on which the controller's relay listens.
     pub controller: IpAddr,
     pub controller_l4_port: u16,
-    /// The switch's relay, if another one's tunnel shares a port with this.
+    /// The switch's relay, if the tunnel of another relay shares a port with this one.
     pub relay: Option<IpAddr>,
-    /// The code point to give to all of it, where its ends do not mark what they send.
+    /// The code point for all of the tunnel's packets, if its ends do not mark them.
     pub mark: Option<u8>,
 }
 
@@ -73,9 +72,9 @@ pub fn lines(map: &PolicyMap, steering: &Steering, queues: Option<&Plan>) -> Vec
     lines
 }
 
-/// The entry that puts the packets of a match into a queue of port `output`. It names the queue
-/// for datapaths that honour `set_queue`, and writes the queue's code point, by which a datapath
-/// that does not has its queues chosen.
+/// The entry that puts the packets of a match into a queue of port `output`. It names the queue for
+/// datapaths that honour `set_queue`. It also writes the queue's code point, which chooses the
+/// queue on other datapaths.
 pub fn service(class: &Class, words: &str, output: u32, priority: u16) -> Result<String, String> {
     const ETH_TYPES_IP: [u128; 2] = [0x0800, 0x86dd];
     let read = text::parse_match(words).map_err(|problem| problem.to_string())?;
@@ -149,7 +148,7 @@ impl Tunnel {
     }
 }
 
-/// Code points of control classes and the number of their queue.
+/// The code points of each control class, and the number of its queue.
 fn control_queues(plan: Option<&Plan>) -> Vec<(Vec<u8>, u32)> {
     let Some(plan) = plan else {
         return vec![];

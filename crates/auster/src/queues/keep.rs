@@ -1,21 +1,21 @@
-//! `auster queues keep`, which a relay also does beside a switch: it keeps the kernel's queues as
-//! the rows say that a controller has written.
+//! `auster queues keep`: keeps the kernel's queues as a controller's rows in the database ask. A
+//! relay beside a switch does the same.
 //!
-//! A controller reaches the database and not the kernel. This code runs in the network namespace of
-//! the switch and follows the database. It makes the queues that the rows ask for ([`changes`]
+//! A controller can reach the database, but not the kernel. This code runs in the network namespace
+//! of the switch and follows the database. It makes the queues that the rows ask for ([`changes`]
 //! computes the steps, [`tc`] takes them), and writes into the row whether they are in effect, or
-//! why not. Its queues stay when it ends. When it starts again it finds them: unchanged rows change
-//! nothing in the kernel. It also writes the queues' counters into the row, since no other process
-//! can report them to the controller.
+//! why not. The queues stay when the process ends. When it starts again it finds them: unchanged
+//! rows change nothing in the kernel. It also writes the queues' counters into the row, since no
+//! other process can report them to the controller.
 //!
 //! | what | bound | at the bound |
 //! | --- | --- | --- |
-//! | from a change of the rows to the kernel's | [`SETTLE`] and what `tc` takes | |
-//! | until it sees that queues have gone, or that an interface has come | [`LOOK`] | |
-//! | until it sees that they were changed by somebody else | [`LOOKS_PER_CHECK`] looks | |
-//! | between two tries of what failed | [`LOOK`] | |
-//! | from a packet to the row's counters, and between two changes of those | [`LOOK`] | |
-//! | of an answer of the database | [`ANSWER_TIMEOUT`] | it is dialled again |
+//! | from a change of the rows to that in the kernel | [`SETTLE`] and the time that `tc` takes | |
+//! | until it sees that queues have disappeared, or a new interface | [`LOOK`] | |
+//! | until it sees that another program changed the queues | [`LOOKS_PER_CHECK`] looks | |
+//! | between two tries of a failed step | [`LOOK`] | |
+//! | from a packet to the row's counters, and between two changes of the counters | [`LOOK`] | |
+//! | for an answer of the database | [`ANSWER_TIMEOUT`] | the database is dialled again |
 
 mod changes;
 
@@ -43,7 +43,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The number of looks per full check. A check compares everything in the kernel with the rows,
 /// which takes four calls of `tc` for each interface; counters take one.
 const LOOKS_PER_CHECK: u32 = 12;
-/// The pause after the database was lost.
+/// The pause after the connection to the database is lost.
 const REST: Duration = Duration::from_secs(2);
 
 const OURS: Owner = Owner::Controller;
@@ -64,7 +64,7 @@ pub fn database(flag: &str, text: &str) -> Result<Method, Failure> {
 pub struct Keeper {
     database: Method,
     known: Known,
-    /// Interfaces that have queues of a controller's, as was seen last.
+    /// Interfaces that had a controller's queues at the last look.
     present: BTreeSet<String>,
 }
 
@@ -77,7 +77,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps them for as long as it is polled.
+    /// Keeps the queues for as long as the future is polled.
     pub async fn run(mut self) {
         let mut was = String::new();
         loop {
@@ -114,18 +114,18 @@ impl Keeper {
         }
     }
 
-    /// Reads which interfaces have queues of ours.
+    /// Reads which interfaces have our queues.
     async fn see(&mut self) {
         let seen = tokio::task::spawn_blocking(|| tc::interfaces_of(OURS)).await;
         match seen {
             Ok(Ok(present)) => self.present = present,
-            // Whoever asks for queues is told so; if nobody does it does not matter.
+            // Rows that ask for queues report the failure; if no row does, it does not matter.
             Ok(Err(failure)) => tracing::debug!("{}", failure.message()),
             Err(error) => tracing::error!("{error}"),
         }
     }
 
-    /// Does what the rows ask for, and says in them what has become of it.
+    /// Carries out what the rows ask for, and reports the results in them.
     async fn look(
         &mut self,
         client: &mut Client,
@@ -208,7 +208,7 @@ fn act((name, step): (String, Step)) -> Done {
     (name, step, done)
 }
 
-/// The counters of the queues of these interfaces, as far as they are there.
+/// The counters of these interfaces' queues, where there are any.
 fn count(names: Vec<String>) -> BTreeMap<String, QueueCounts> {
     let of = |name: String| {
         let interface = Interface {
@@ -217,7 +217,7 @@ fn count(names: Vec<String>) -> BTreeMap<String, QueueCounts> {
         };
         match interface.counts(OURS) {
             Ok(counts) => Some((name, counts?)),
-            // Whoever sets them is told.
+            // The step that sets the queues reports the failure.
             Err(failure) => {
                 tracing::debug!("{name}: {}", failure.message());
                 None

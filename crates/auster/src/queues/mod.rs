@@ -1,10 +1,10 @@
-//! `auster queues`: what an interface sends first, and how much of it.
+//! `auster queues`: the order in which an interface sends packets, and their rates.
 //!
-//! [`plan`] turns a policy map into classes and [`stated`] queues that the operator states. [`tc`]
-//! makes them in the kernel. [`records`] has Open vSwitch make them where its datapath can choose
-//! among them. [`keep`] makes in the kernel the queues that a controller has written into the
-//! records. [`flows`] keeps data out of the classes of control and puts services into queues.
-//! [`verify`] reads from counters whether packets get there.
+//! [`plan`] turns a policy map into classes, and [`stated`] does the same with queues that the
+//! operator states. [`tc`] makes the queues in the kernel. [`records`] has Open vSwitch make them
+//! if its datapath can choose among them. [`keep`] makes in the kernel the queues that a controller
+//! has written into the records. [`flows`] keeps data out of the classes of control and puts
+//! services into queues. [`verify`] checks with counters whether packets reach their queues.
 
 pub mod flows;
 pub mod keep;
@@ -38,15 +38,15 @@ use cli::output::say;
 use cli::runtime::block_on;
 use cli::service::Manager;
 
-/// The size of a socket's buffer, where the kernel does not report it.
+/// The size of a socket's buffer, if the kernel does not report it.
 const SOCKET_BYTES: u32 = 212_992;
-/// The folder of Open vSwitch's sockets, where `OVS_RUNDIR` names no other.
+/// The folder of Open vSwitch's sockets, unless `OVS_RUNDIR` names another.
 const RUN_FOLDER: &str = "/var/run/openvswitch";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The port on which relays listen by default.
 const RELAY_PORT: u16 = 6654;
 
-/// The database that the tools of Open vSwitch would ask (ovs-vsctl(8)).
+/// The database that Open vSwitch's tools use by default (ovs-vsctl(8)).
 fn database_socket() -> PathBuf {
     let folder = std::env::var_os("OVS_RUNDIR").unwrap_or_else(|| RUN_FOLDER.into());
     Path::new(&folder).join("db.sock")
@@ -58,7 +58,7 @@ fn database_method() -> String {
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Give a port queues: those you state, or one for each class of a policy map
+    /// Set the queues of a port: as given, or one for each class of a policy map
     #[command(after_help = "\
 Example:
   auster queues set --port s2-eth3 --rate 100mbit \\
@@ -70,7 +70,7 @@ The kernel does it (HTB, filters on the DSCP, short queues), or Open vSwitch whe
 honours set_queue. Doing it twice changes nothing. Queues that auster did not make are left \
 alone.")]
     Set(SetArgs),
-    /// Show the queues of an interface and what went through them
+    /// Show the queues of an interface and their traffic
     #[command(after_help = "\
 Example:
   auster queues show --port s1-eth2 --json")]
@@ -80,7 +80,7 @@ Example:
 Example:
   auster queues clear --port s1-eth2")]
     Clear(ClearArgs),
-    /// Make in the kernel the queues that a controller has written into the database, until stopped
+    /// Until stopped, create in the kernel the queues that a controller writes to the database
     #[command(after_help = "\
 Example:
   auster queues keep --db unix:/var/run/openvswitch/db.sock
@@ -89,8 +89,8 @@ It runs beside Open vSwitch, in the same network namespace, for ports whose data
 set_queue. What is in effect, or why not, is told in the record: ovs-vsctl --columns=external_ids \
 list qos. Queues stay when it is stopped. 'auster relay switch --queues-db' does the same.")]
     Keep(KeepArgs),
-    /// Print the flow entries that put a service's packets into a queue, or that steer a tunnel
-    /// and take control's DSCPs from data
+    /// Print the flow entries that put a service's packets into a queue, or that steer a tunnel and
+    /// clear control's DSCPs from data
     #[command(after_help = "\
 Example:
   auster queues flows --queues video.toml --into 1 --match udp,nw_dst=10.0.0.2,tp_dst=5004 \\
@@ -101,7 +101,7 @@ Example:
 They are removed by their cookie: ovs-ofctl -O OpenFlow13 del-flows s1 \
 cookie=0x6175717500000000/-1")]
     Flows(FlowsArgs),
-    /// Check by counters, under real traffic, whether packets get into the queues that flows name
+    /// Check with counters, under real traffic, whether packets reach the queues that flows name
     #[command(after_help = "\
 Example:
   auster queues verify --port s2-eth3
@@ -117,7 +117,7 @@ struct PortArgs {
     /// The interface
     #[arg(long, value_name = "IFACE")]
     port: String,
-    /// Open vSwitch's database; if not given, the usual one if it is there
+    /// Open vSwitch's database; if not given, the usual one if present
     #[arg(long, value_name = "METHOD")]
     db: Option<Method>,
 }
@@ -126,7 +126,7 @@ struct PortArgs {
 pub struct SetArgs {
     #[command(flatten)]
     port: PortArgs,
-    /// The link's rate, such as 100mbit; a little below the true one, so that queues form here
+    /// The link's rate, such as 100mbit; slightly below the real one, so that queues form here
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
     /// A policy map with DSCP actions
@@ -172,13 +172,13 @@ pub struct KeepArgs {
 pub struct FlowsArgs {
     #[command(flatten)]
     stated: StatedArgs,
-    /// The queue that packets shall go into
+    /// The queue for the packets
     #[arg(long, value_name = "ID", requires_all = ["match", "output"])]
     into: Option<u8>,
-    /// Which packets, in the words of ovs-ofctl; repeat for more
+    /// The packets to match, in ovs-ofctl syntax; repeat for more
     #[arg(long = "match", id = "match", value_name = "MATCH", requires = "into")]
     matches: Vec<String>,
-    /// The port that has the queues, by its OpenFlow number
+    /// OpenFlow number of the port with the queues
     #[arg(long, value_name = "PORT", requires = "into")]
     output: Option<u32>,
     /// The priority of the entries that put packets into a queue
@@ -187,23 +187,23 @@ pub struct FlowsArgs {
     /// A policy map with DSCP actions
     #[arg(long, value_name = "FILE", conflicts_with_all = ["queues", "queue"])]
     policy: Option<String>,
-    /// A port where data comes in; repeat for more
+    /// A port where data enters; repeat for more
     #[arg(long = "edge", value_name = "PORT", requires = "policy")]
     edges: Vec<String>,
     /// Ports that lead to the switch's relay and to the controller's, as SWITCH:CONTROLLER
     #[arg(long, value_name = "PORT:PORT", requires_all = ["controller", "policy"])]
     tunnel: Option<String>,
-    /// Where the controller's relay listens, as ADDRESS or ADDRESS:PORT
+    /// Address of the controller's relay, as ADDRESS or ADDRESS:PORT
     #[arg(long, value_name = "ADDRESS", requires = "policy")]
     controller: Option<String>,
-    /// The switch's relay, if tunnels of several share a port
+    /// The switch's relay, if tunnels of several relays share a port
     #[arg(long, value_name = "ADDRESS", requires = "tunnel")]
     relay: Option<IpAddr>,
-    /// Give the tunnel this code point (0 to 63), where its ends do not mark what they send
+    /// Mark the tunnel's packets with this code point (0 to 63), if its ends do not mark them
     #[arg(long, value_name = "DSCP", requires = "tunnel",
         value_parser = clap::value_parser!(u8).range(0..64))]
     mark: Option<u8>,
-    /// Also set the queue in a tunnel's entries, for a datapath that honours it
+    /// Also set the queue in a tunnel's entries, for a datapath that honours set_queue
     #[arg(long, requires = "policy")]
     set_queue: bool,
 }
@@ -232,7 +232,7 @@ pub fn plan(map: &PolicyMap, rate: Rate) -> Result<Plan, Failure> {
 }
 
 fn socket_bytes() -> u32 {
-    // Of the machine's own namespace only; all have the same.
+    // Only the machine's own namespace shows this value; it is the same in all.
     let sysctl = std::fs::read_to_string("/proc/sys/net/core/wmem_default");
     let socket_bytes = sysctl.ok().and_then(|text| text.trim().parse().ok());
     socket_bytes.unwrap_or(SOCKET_BYTES)
@@ -286,7 +286,7 @@ async fn set(args: SetArgs) -> Result<(), Failure> {
             if let Some((mut client, record)) = record {
                 let held = record.set(&mut client, &plan).await;
                 held.map_err(|problem| {
-                    // Not one without the other.
+                    // Do not keep the kernel's queues without the record.
                     if change == Change::Made {
                         let _ = interface.clear(&[Owner::Command]);
                     }
@@ -307,7 +307,7 @@ async fn set(args: SetArgs) -> Result<(), Failure> {
 }
 
 impl SetArgs {
-    /// The classes that are stated, or all that is wrong with them.
+    /// The classes of the stated queues, or every problem with them.
     fn stated_plan(&self, by_switch: bool) -> Result<Result<Plan, Vec<String>>, Failure> {
         let (File { rate, queues }, mut problems) = self.stated.read()?;
         let rate = self.rate.as_deref().or(rate.as_deref());
@@ -315,7 +315,7 @@ impl SetArgs {
             true => ChosenBy::SetQueue,
             false => ChosenBy::Dscp,
         };
-        // A queue that cannot be read is no queue that is missing.
+        // A queue that cannot be read is not a missing queue.
         if queues.is_empty() && !problems.is_empty() {
             return Ok(Err(problems));
         }
@@ -333,7 +333,8 @@ impl SetArgs {
 }
 
 impl StatedArgs {
-    /// The file with the queues of the command line, and what of these cannot be read.
+    /// The file, with the command line's queues added, and the problems of those that cannot be
+    /// read.
     fn read(&self) -> Result<(File, Vec<String>), Failure> {
         let mut file = File::default();
         if let Some(path) = &self.queues {
@@ -434,7 +435,7 @@ async fn clear(args: ClearArgs) -> Result<(), Failure> {
         let done = record.clear(&mut client).await;
         cleared |= done.map_err(|problem| args.port.database_failure(problem))?;
     }
-    // What Open vSwitch made of our record, Open vSwitch removes.
+    // Open vSwitch itself removes the queues that it made from our record.
     let interface = args.port.interface();
     if !by_switch || matches!(interface.root()?, Root::Ours(_)) {
         cleared |= interface.clear(&Owner::ALL)?;
@@ -464,7 +465,7 @@ fn print_flows(args: FlowsArgs) -> Result<(), Failure> {
         return print_services(&args);
     };
     let map = policy::load(policy)?;
-    // Of any rate: the numbers of queues are what is asked for.
+    // The rate does not matter here: only the queues' numbers are needed.
     let any_rate = Rate(1_000_000_000_000);
     let plan = plan(&map, any_rate)?;
     let steering = args.steering().map_err(Failure::usage)?;
@@ -488,7 +489,7 @@ fn print_services(args: &FlowsArgs) -> Result<(), Failure> {
         ));
     };
     let (File { rate, queues }, mut problems) = args.stated.read()?;
-    // The numbers of queues are what is asked for.
+    // Only the queues' numbers are needed.
     let rate = rate.unwrap_or("1000gbit".to_owned());
     let chosen_by = ChosenBy::SetQueue;
     let plan = stated::plan(Some(&rate), &queues, chosen_by, socket_bytes());
@@ -554,7 +555,7 @@ impl FlowsArgs {
 }
 
 impl PortArgs {
-    /// Refuses with every problem: `problems`, and anything at the port that auster did not make.
+    /// Fails with every problem: `problems`, and anything at the port that auster did not make.
     fn check(&self, record: Option<&Port>, mut problems: Vec<String>) -> Result<(), Failure> {
         let port = &self.port;
         let by_switch = record.is_some_and(Port::honours_set_queue);
@@ -562,7 +563,7 @@ impl PortArgs {
         match interface.root() {
             Err(failure) if problems.is_empty() => return Err(failure),
             Err(failure) => problems.push(format!("port: {}", failure.message())),
-            // Open vSwitch would fail to make its own, and say so in its log alone.
+            // Open vSwitch would fail to make its own qdisc, and report that only in its log.
             Ok(Root::Foreign { kind, .. }) if by_switch => {
                 if record.is_some_and(|record| !record.has_qos()) {
                     problems.push(format!(
@@ -588,7 +589,7 @@ impl PortArgs {
         }
     }
 
-    /// The port's records and the connection they came by, if a database is there and knows it.
+    /// The port's records and the connection to their database, if one exists and knows the port.
     async fn record(&self) -> Result<Option<(Client, Port)>, Failure> {
         let usual = || {
             let path = database_socket();

@@ -1,5 +1,5 @@
-//! The queues that an interface shall have: classes from a policy map and a link rate, or one by
-//! one as [`stated`](super::stated). No I/O.
+//! The planned queues of an interface: classes from a policy map and a link rate, or queues stated
+//! one by one ([`stated`](super::stated)). No I/O.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -8,20 +8,20 @@ use std::fmt;
 pub use control::qos::Rate;
 use sched::policy::{Action, PolicyMap};
 
-/// Code points there are: six bits.
+/// The number of code points: six bits.
 pub const CODE_POINTS: u8 = 64;
 /// Leaf queues longer than this only add delay.
 const LEAF_PACKETS_MAX: u32 = 25;
-/// Shorter ones lose what comes in one burst.
+/// Leaf queues shorter than this drop packets of one burst.
 pub const LEAF_PACKETS_MIN: u32 = 4;
 /// The bytes that the kernel charges a socket for a full Ethernet frame (measured; a 1500-byte
 /// frame's buffer, its headroom and its descriptor).
 const FRAME_TRUESIZE_BYTES: u32 = 2304;
-/// The least link that is not an error of units: ten full frames a second.
+/// The lowest rate of a link that is not an error of units: ten full frames a second.
 pub const RATE_MIN: Rate = Rate(128_000);
-/// `tc` prints rates in whole kilobits, and what is set is read back.
+/// `tc` prints rates in whole kilobits, and the rates set are read back.
 pub const RATE_STEP: u64 = 1000;
-/// Priorities that HTB knows are 0 to 7.
+/// HTB's priorities are 0 to 7.
 pub const HTB_PRIORITY_MAX: u8 = 7;
 
 /// All classes of one interface.
@@ -45,19 +45,19 @@ pub struct Class {
     pub queue: u8,
     /// 0 is served first.
     pub priority: u8,
-    /// The number that `set_queue` has for it, where Open vSwitch makes the queues: its own queue 0
-    /// is that of packets that no flow has marked, so that is the default class's.
+    /// The class's number in `set_queue`, where Open vSwitch makes the queues. The default class
+    /// has 0, Open vSwitch's queue for packets that no flow has marked.
     pub set_queue: u32,
-    /// Its own whatever the others do; what is left is lent by priority.
+    /// The guaranteed rate, whatever the other classes do. The rest is lent by priority.
     pub rate: Rate,
-    /// Never more, even of what is left.
+    /// The highest rate, even if some of the link is left.
     pub rate_max: Rate,
     /// The bytes that may be sent at once; if not stated, the amount that the rate needs.
     pub burst_bytes: Option<u64>,
     pub code_points: CodePoints,
     /// The code point that Open vSwitch writes into packets that a flow has put in this queue.
     pub mark: Option<u8>,
-    /// Whether the map gives OpenFlow messages a code point of it.
+    /// Whether the map gives OpenFlow messages one of the class's code points.
     pub is_control: bool,
 }
 
@@ -65,7 +65,7 @@ pub struct Class {
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct CodePoints(u64);
 
-/// All code points whose first `bits` bits are those of `value`: what one filter can match.
+/// All code points whose first `bits` bits are those of `value`: the set that one filter can match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Block {
     pub value: u8,
@@ -75,12 +75,12 @@ pub struct Block {
 impl Plan {
     /// The classes that `map` asks for on a link of `rate`.
     ///
-    /// The socket through which Open vSwitch sends to all of its ports holds `socket_bytes`; all
-    /// classes together stay below, so that a packet is dropped in its class and not at the
-    /// socket, where it would be anyone's.
+    /// Open vSwitch sends to all of its ports through one socket, which holds `socket_bytes`. All
+    /// classes together stay below that, so that a packet is dropped in its own class and not at
+    /// the socket, where it could be of any class.
     ///
     /// # Errors
-    /// All that is wrong, each in one line.
+    /// Every problem, each in one line.
     pub fn new(map: &PolicyMap, rate: Rate, socket_bytes: u32) -> Result<Plan, Vec<String>> {
         let mut wrong = Vec::new();
         if rate < RATE_MIN {
@@ -108,7 +108,7 @@ impl Plan {
         }
         let queues: BTreeSet<u8> = queue_of.into_iter().collect();
         let guaranteed = guarantees(map, &queues, rate).unwrap_or_else(|problem| {
-            // Of a rate that is none, nothing more is to be said.
+            // If the rate itself is wrong, nothing more is reported about it.
             if rate >= RATE_MIN {
                 wrong.push(problem);
             }
@@ -150,7 +150,8 @@ impl Plan {
     }
 }
 
-/// Packets that each of so many classes may hold, so that all together stay below the socket.
+/// Packets that each of so many classes may hold, so that all together stay below the socket's
+/// limit.
 pub fn leaf_packets(socket_bytes: u32, classes: usize) -> u32 {
     let share = socket_frames(socket_bytes) / classes.max(1) as u32;
     share.clamp(LEAF_PACKETS_MIN, LEAF_PACKETS_MAX)
@@ -170,8 +171,8 @@ fn set_queue_number(rank: usize, default: usize) -> u32 {
     }
 }
 
-/// Code points that data packets must not keep: with them they would be in a class at least as
-/// urgent as the least urgent one of OpenFlow messages (warning W01 of a policy map).
+/// Code points that data packets must not keep. With one, a data packet would be in a class at
+/// least as urgent as the least urgent class of OpenFlow messages (warning W01 of a policy map).
 pub fn reserved_code_points(map: &PolicyMap) -> CodePoints {
     let queue_of = queues_of(map);
     let last_control = CodePoints::queues(control_code_points(map), &queue_of);
@@ -196,7 +197,8 @@ pub fn control_code_points(map: &PolicyMap) -> CodePoints {
     marked.collect()
 }
 
-/// The queue of each code point. An action that names both is as good as a line of the map's table.
+/// The queue of each code point. An action with queue and code point counts like a line of the
+/// map's table.
 fn queues_of(map: &PolicyMap) -> [u8; CODE_POINTS as usize] {
     let mut queue_of = map.dscp_queue;
     for rule in &map.rules {
@@ -207,7 +209,7 @@ fn queues_of(map: &PolicyMap) -> [u8; CODE_POINTS as usize] {
     queue_of
 }
 
-/// The guarantee of each queue: its own request, and by weight a share of the rest.
+/// The guarantee of each queue: the rate it asks for, or else a share of the rest by weight.
 fn guarantees(map: &PolicyMap, queues: &BTreeSet<u8>, rate: Rate) -> Result<Vec<Rate>, String> {
     let config = |queue: &u8| {
         let queues = &map.scheduling.queues;
@@ -229,7 +231,7 @@ fn guarantees(map: &PolicyMap, queues: &BTreeSet<u8>, rate: Rate) -> Result<Vec<
         Some(rate) => rate,
         None => left / weight_sum.max(1) * u64::from(config(queue).weight),
     };
-    // Zero would be refused by HTB, and is no guarantee.
+    // HTB refuses zero, which is no guarantee.
     let whole = |rate: u64| Rate((rate / RATE_STEP * RATE_STEP).max(RATE_STEP));
     Ok(queues.iter().map(|queue| whole(share(queue))).collect())
 }
@@ -252,7 +254,7 @@ impl CodePoints {
         self.0 |= (((1u128 << count) - 1) as u64) << block.value;
     }
 
-    /// The fewest blocks that are this set and no more.
+    /// The fewest blocks that make exactly this set.
     pub fn blocks(self) -> Vec<Block> {
         let mut blocks = Vec::new();
         let mut next = 0u8;
@@ -424,7 +426,7 @@ pub mod tests {
         assert_eq!(problems(&map, "50mbit").len(), 3, "CS5, CS6, CS7");
     }
 
-    /// EF is in CS5's class by its number, so voice would be beside type 3.
+    /// EF's number puts it in CS5's class, so voice would share a class with type 3.
     #[test]
     fn code_points_as_urgent_as_control_are_not_for_data() {
         assert_eq!(reserved_code_points(&example_2()).to_string(), "40-63");

@@ -1,11 +1,11 @@
-//! Queues of an interface as records in Open vSwitch's database: a [`Plan`] in the words of
-//! [`ovsdb::vswitch::qos`], which says what is ours and what is to be changed.
+//! Queues of an interface as records in Open vSwitch's database: a [`Plan`] in the terms of
+//! [`ovsdb::vswitch::qos`], which decides what is ours and what to change.
 //!
-//! Where the datapath honours `set_queue`, which the kernel's does, Open vSwitch makes the queues
-//! itself from a QoS record. Where it does not, the record is one of type `linux-noop`: without
-//! it, Open vSwitch removes queues that it did not make, when it starts or takes in a port. Of
-//! queues that have a mark it gets the mark there: it writes that into what a flow has put in
-//! the queue, also where the datapath itself has no queues.
+//! If the datapath honours `set_queue`, as the kernel's does, Open vSwitch makes the queues itself
+//! from a QoS record. If not, the record has type `linux-noop`: without it, Open vSwitch removes
+//! queues that it did not make, whenever it starts or adds a port. The record also has the queues'
+//! marks. Open vSwitch writes a queue's mark into packets that a flow has put in the queue, even if
+//! the datapath itself has no queues.
 
 use driver::ovsdb::Client;
 use net::clock::Clock;
@@ -21,7 +21,7 @@ use crate::queues::tc::Change;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Port {
     pub bridge: String,
-    /// Empty is `system`, the kernel's.
+    /// Empty means `system`, the kernel's.
     pub datapath: String,
     row: vswitch::Port,
 }
@@ -43,7 +43,7 @@ pub async fn connect(database: &Method) -> Result<Client, String> {
 }
 
 impl Port {
-    /// The port's records, if it is one of a bridge.
+    /// The records of the port with this name, if a bridge has one.
     pub async fn find(client: &mut Client, name: &str) -> Result<Option<Port>, String> {
         let request = vswitch::monitor_request();
         let monitored = client.monitor(DATABASE, &request);
@@ -97,7 +97,7 @@ impl Port {
         })
     }
 
-    /// Removes our record and its queues, and says whether there was one.
+    /// Removes our record and its queues, and returns whether there was one.
     pub async fn clear(&self, client: &mut Client) -> Result<bool, String> {
         let Some(transaction) = self.row.clear_queues(&Owner::ALL) else {
             return Ok(false);

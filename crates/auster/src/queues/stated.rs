@@ -1,8 +1,8 @@
-//! Queues that the operator states one by one, in words of a command line or in a TOML file, or a
+//! Queues stated one by one: by the operator on the command line or in a TOML file, or by a
 //! controller in rows of a database. No I/O.
 //!
-//! All forms are read into the same fields before anything is judged, so that all that is wrong is
-//! reported together, whichever form it came in, and the same queues are the same classes.
+//! All forms are read into the same fields before anything is checked. Thus all problems are
+//! reported together, whatever the form, and the same queues give the same classes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +15,9 @@ use crate::queues::plan::{
 };
 use cli::toml_problem;
 
-/// The guarantee of a queue that asks for nothing: a full frame a second. HTB refuses zero.
+/// The guarantee of a queue that asks for none: a full frame a second. HTB refuses zero.
 const NO_GUARANTEE: Rate = Rate(12_000);
-/// The default queue is sure of this part of the link, if that is left.
+/// The default queue's guarantee is this part of the link, if that much is left.
 const DEFAULT_SHARE: u64 = 100;
 /// One full frame, below which nothing could be sent, and a tenth of a second at a gigabit.
 const BURST_BYTES: std::ops::RangeInclusive<u64> = 1514..=12_500_000;
@@ -46,14 +46,14 @@ struct Stated {
     burst_bytes: Option<u64>,
     /// The code points in the order in which they were written: packets are marked with the first.
     dscp: Vec<u8>,
-    /// One was written, be it wrong.
+    /// Whether a code point was written, even a wrong one.
     has_dscp: bool,
 }
 
-/// The rule by which packets come into a queue.
+/// The rule that puts packets into a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChosenBy {
-    /// Their code point, so that each queue has to have one.
+    /// The packets' code point, so each queue must have one.
     Dscp,
     /// `set_queue` of a flow.
     SetQueue,
@@ -104,7 +104,7 @@ impl Words {
                 row.priority.map(|priority| priority.to_string()),
             ),
             ("burst", row.burst_bits.map(|bits| (bits / 8).to_string())),
-            // Queue 0 is chosen by no code point.
+            // No code point chooses queue 0.
             (
                 "dscp",
                 row.dscp.filter(|_| number != 0).map(|d| d.to_string()),
@@ -138,11 +138,11 @@ fn scalar(value: &toml::Value) -> String {
     }
 }
 
-/// The classes of these queues on a link of `rate`. Queue 0 takes what no other does; it is there
-/// even if it is not stated.
+/// The classes of these queues on a link of `rate`. Queue 0 takes the packets that no other queue
+/// takes; it exists even if it is not stated.
 ///
 /// # Errors
-/// All that is wrong, each by its field in one line.
+/// Every problem, each with its field in one line.
 pub fn plan(
     rate: Option<&str>,
     queues: &[Words],
@@ -169,7 +169,7 @@ pub fn of_rows(
     let mut wrong = Vec::new();
     let rate = rate_bps.map(|bps| format!("{bps}bit"));
     let rate = read_rate(rate.as_deref(), &mut wrong);
-    // What is put into queue 0 may bear a mark as well, if it chooses no other.
+    // Packets in queue 0 may be marked too, if the mark chooses no other queue.
     if let Some(mark) = queues.get(&0).and_then(|queue| queue.dscp) {
         let mut others = queues.iter().filter(|(number, _)| **number != 0);
         let other = others.find(|(_, queue)| queue.dscp == Some(mark));
@@ -222,7 +222,7 @@ fn read_rate(rate: Option<&str>, wrong: &mut Vec<String>) -> Option<Rate> {
     }
 }
 
-/// `None` where its number is not known: of such a queue nothing more can be said.
+/// Reads a queue; `None` if its number is not known, since it cannot be checked further.
 fn read(place: usize, words: &Words, wrong: &mut Vec<String>) -> Option<Stated> {
     let ids: Vec<&str> = words.of("id").collect();
     let id = match ids[..] {
@@ -294,7 +294,7 @@ impl Words {
     }
 }
 
-/// Bytes, as `tc` writes them: `15k` is 15,360.
+/// A size in bytes, in the notation of `tc`: `15k` is 15,360.
 fn read_burst(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size in bytes, such as 15k");
     let lower = text.to_ascii_lowercase();
@@ -400,7 +400,7 @@ fn classes(rate: Rate, stated: &[Stated], socket_bytes: u32) -> Plan {
         stated.push(default_queue(rate, &stated));
     }
     stated.sort_by_key(|queue| queue.id);
-    // As `tc` prints them, so that what is set is what is read back.
+    // Rates as `tc` prints them, so that the rates set equal the rates read back.
     let whole = |rate: Rate| Rate((rate.0 / RATE_STEP * RATE_STEP).max(NO_GUARANTEE.0));
     let named: CodePoints = stated.iter().flat_map(|q| q.dscp.clone()).collect();
     let classes: Vec<Class> = stated
@@ -420,7 +420,7 @@ fn classes(rate: Rate, stated: &[Stated], socket_bytes: u32) -> Plan {
             is_control: false,
         })
         .collect();
-    // Whoever cannot ask for an address sends nothing, however much is guaranteed.
+    // A host that cannot ask for an address sends nothing, however much is guaranteed.
     let urgent = classes.iter().enumerate().skip(1);
     let urgent = urgent.min_by_key(|(_, class)| (class.priority, class.queue));
     Plan {
@@ -432,7 +432,7 @@ fn classes(rate: Rate, stated: &[Stated], socket_bytes: u32) -> Plan {
     }
 }
 
-/// No more urgent than any other, and with a little of its own.
+/// The default queue: no more urgent than any other, and with a small guarantee.
 fn default_queue(rate: Rate, others: &[Stated]) -> Stated {
     let sum: u64 = others.iter().filter_map(|q| q.min).map(|min| min.0).sum();
     let left = rate.0.saturating_sub(sum);
@@ -554,7 +554,7 @@ mod tests {
         let of_rows = |rows: &BTreeMap<u32, Queue>| of_rows(Some(100_000_000), rows, SOCKET_BYTES);
         let words = "id=1,min=20mbit,max=30mbit,priority=1,burst=15k,dscp=10";
         assert_eq!(of_rows(&rows).unwrap(), planned(&[words, REST]));
-        // A guarantee of nothing is none; a mark of queue 0's own chooses nothing.
+        // A guarantee of zero is none; queue 0's own mark chooses no queue.
         rows.insert(0, row(0, None, 7, Some(0)));
         let with_default = planned(&[words, REST, "id=0,priority=7"]);
         assert_eq!(of_rows(&rows).unwrap(), with_default);

@@ -1,12 +1,12 @@
 //! Queues of an interface in the kernel: HTB classes, chosen by code point, each with a short leaf.
 //!
-//! Userspace Open vSwitch ignores `set_queue`, so the packet itself says where it belongs: `u32`
-//! filters on the TOS byte or traffic class, of which every kernel with HTB has the means. The leaf
-//! is short because HTB's own never drops, and Open vSwitch feeds all ports through one socket: a
-//! long queue of a slow class fills that socket, and packets of every class are refused.
+//! Userspace Open vSwitch ignores `set_queue`, so the packet itself names its class: `u32` filters
+//! match the TOS byte or traffic class, and every kernel with HTB has them. The leaf is short
+//! because HTB's own leaf never drops, and Open vSwitch feeds all ports through one socket. A long
+//! queue of a slow class fills that socket, which then refuses packets of every class.
 //!
 //! The handle of the root marks the queues as auster's, and names the owner. Auster changes no
-//! others.
+//! other queues.
 
 use cli::program;
 use std::collections::BTreeSet;
@@ -18,30 +18,30 @@ use serde_json::Value;
 use crate::queues::plan::{Block, Class, CodePoints, Plan, Rate};
 use cli::failure::Failure;
 
-/// The class all others borrow from.
+/// The class from which all others borrow.
 const LINK_MINOR: u16 = 1;
 /// Queue 0's class; the others follow.
 const QUEUE_MINOR: u16 = 0x10;
-/// A class that is served gives up its turn after so many bytes.
+/// The bytes after which a class gives up its turn.
 const QUANTUM_BYTES: u64 = 1514;
-/// Two full frames. Less, and a class waits for its timer between frames.
+/// Two full frames. With less, a class waits for its timer between frames.
 const BURST_BYTES_MIN: u64 = 3028;
-/// The part of the link's second that may be sent at once when the timer comes late, as a divisor.
+/// The part of a second's bytes that may be sent at once if the timer is late, as a divisor.
 const BURST_PER_SECOND: u64 = 1000;
 
 const PROTOCOL_LLDP: &str = "0x88cc";
 const TYPES_NEIGHBOUR: [u8; 2] = [135, 136];
 
-/// The interface and where it is.
+/// An interface and its network namespace.
 pub struct Interface<'a> {
     pub namespace: Option<&'a str>,
     pub name: &'a str,
 }
 
-/// Whether an interface may have this name and `tc -batch` reads it as one word. Whoever may write
-/// to a switch's database chooses names there.
+/// Checks that an interface may have this name, and that `tc -batch` reads it as one word. Anyone
+/// who may write to a switch's database chooses names there.
 pub fn check_name(name: &str) -> Result<(), String> {
-    // Of the kernel's 16 the last is a zero.
+    // The last of the kernel's 16 bytes is a zero.
     const NAME_BYTES_MAX: usize = 15;
     let is_special = |c: char| matches!(c, '#' | '"' | '\'' | '\\' | '/' | ':');
     let is_word = |c: char| !c.is_whitespace() && !c.is_control() && !is_special(c);
@@ -139,7 +139,7 @@ pub struct QueueState {
 }
 
 impl Interface<'_> {
-    /// Makes the queues of `plan`, unless they are there.
+    /// Makes the queues of `plan`, unless they exist.
     pub fn set(&self, owner: Owner, plan: &Plan) -> Result<Change, Failure> {
         check_name(self.name).map_err(Failure::usage)?;
         let root = self.root()?;
@@ -163,7 +163,7 @@ impl Interface<'_> {
         Ok(change)
     }
 
-    /// The queues that are there, if they are ours.
+    /// The interface's queues, if they are ours.
     pub fn state(&self) -> Result<Option<State>, Failure> {
         match self.root()? {
             Root::Ours(owner) => self.read(owner).map(Some),
@@ -171,7 +171,7 @@ impl Interface<'_> {
         }
     }
 
-    /// Ours, or those that Open vSwitch made from a QoS record of type `linux-htb`.
+    /// Our queues, or those that Open vSwitch made from a QoS record of type `linux-htb`.
     pub fn state_of_any(&self) -> Result<Option<(Maker, State)>, Failure> {
         match self.root()? {
             Root::Ours(owner) => Ok(Some((Maker::Auster, self.read(owner)?))),
@@ -184,12 +184,12 @@ impl Interface<'_> {
         }
     }
 
-    /// The counters of the queues of `owner`, if they are there.
+    /// The counters of the queues of `owner`, if there are any.
     pub fn counts(&self, owner: Owner) -> Result<Option<QueueCounts>, Failure> {
         Ok(read_counts(&self.class_text()?, handle_of(owner)))
     }
 
-    /// Removes the queues if one of `owners` made them, and says whether they were there.
+    /// Removes the queues if one of `owners` made them, and returns whether there were any.
     pub fn clear(&self, owners: &[Owner]) -> Result<bool, Failure> {
         let root = self.root()?;
         if let Some(problem) = self.taken(owners, &root) {
@@ -201,7 +201,7 @@ impl Interface<'_> {
         }
     }
 
-    /// The reason why none of `owners` changes an interface with this at its root.
+    /// The reason why none of `owners` may change an interface with this root.
     pub fn taken(&self, owners: &[Owner], root: &Root) -> Option<String> {
         let name = self.name;
         match root {
@@ -229,7 +229,7 @@ impl Interface<'_> {
         let word = |key: &str| root.and_then(|r| r[key].as_str()).unwrap_or_default();
         let handle = word("handle").trim_end_matches(':');
         Ok(match (handle, owner_of(handle)) {
-            // The kernel gives what it chose itself no handle.
+            // The kernel gives its own choice no handle.
             ("" | "0", _) => Root::Default,
             (_, Some(owner)) => Root::Ours(owner),
             (handle, None) => Root::Foreign {
@@ -243,7 +243,7 @@ impl Interface<'_> {
         let found = self.read(owner)?;
         let filters = read_filters(&self.filter_text(owner)?);
         let near = |a: u64, b: u64| a.abs_diff(b) * 1000 <= b;
-        // Kept as a time by the kernel, and printed in whole units where that is nearly so.
+        // The kernel keeps a burst as a time. It is printed in whole units if nearly exact.
         let is_burst = |a: u64, b: u64| a.abs_diff(b) * 50 <= b;
         let same_class = |(is, class): (&QueueState, &Class)| {
             is.queue == u16::from(class.queue)
@@ -340,7 +340,7 @@ impl Interface<'_> {
     }
 }
 
-/// The interfaces of this namespace that have queues of `owner`'s.
+/// The interfaces of this namespace that have queues of `owner`.
 pub fn interfaces_of(owner: Owner) -> Result<BTreeSet<String>, Failure> {
     let qdiscs = read_qdiscs(&program::tc(None, &["-j", "qdisc", "show"])?)?;
     let handle = format!("{}:", handle_of(owner));
@@ -356,7 +356,7 @@ fn read_qdiscs(json: &str) -> Result<Vec<Value>, Failure> {
     serde_json::from_str(json).map_err(unreadable)
 }
 
-/// The handle of the root qdisc, in `tc`'s hexadecimal. Kernel and Open vSwitch choose `1:`,
+/// The handle of the root qdisc, in `tc`'s hexadecimal. The kernel and Open vSwitch choose `1:`,
 /// `8001:` and so on.
 fn handle_of(owner: Owner) -> &'static str {
     match owner {
@@ -370,7 +370,7 @@ fn owner_of(handle: &str) -> Option<Owner> {
     owners.find(|owner| handle_of(*owner) == handle)
 }
 
-/// A `u32` filter, by what it looks for.
+/// A `u32` filter, by the words that it matches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Filter {
     protocol: String,
@@ -391,7 +391,7 @@ impl Filter {
     }
 }
 
-/// All `tc` has to do, in order.
+/// All commands for `tc`, in order.
 fn lines(plan: &Plan, handle: &str, device: &str) -> Vec<String> {
     let default = minor(&plan.classes[plan.default]);
     let link = plan.rate.0;
@@ -450,7 +450,7 @@ pub fn burst_bytes(rate: Rate) -> u64 {
     (rate.0 / 8 / BURST_PER_SECOND).max(BURST_BYTES_MIN)
 }
 
-/// Each filter in `tc`'s words and as it is read back.
+/// Each filter in `tc`'s syntax, and as it is read back.
 fn filters_of(plan: &Plan) -> Vec<(String, Filter)> {
     let filter = |protocol: &str, minor, words: &[(u32, u32, u32)]| Filter {
         protocol: protocol.to_owned(),
@@ -496,7 +496,7 @@ fn minor(class: &Class) -> u16 {
     QUEUE_MINOR + u16::from(class.queue)
 }
 
-/// Reads `tc -s class show`, which has no JSON of HTB in most versions.
+/// Reads `tc -s class show`, which in most versions has no JSON for HTB.
 fn read_classes(text: &str, numbering: Numbering) -> State {
     let mut state = State::default();
     let mut current = None;
@@ -565,7 +565,7 @@ fn read_counts(text: &str, handle: &str) -> Option<QueueCounts> {
     Some(state.queues.iter().map(count).collect())
 }
 
-/// Reads `tc filter show`: a line of the filter, and one for each word that it compares.
+/// Reads `tc filter show`: a line for each filter, and one for each word that it compares.
 fn read_filters(text: &str) -> BTreeSet<Filter> {
     let mut filters: Vec<Filter> = Vec::new();
     for line in text.lines() {
@@ -597,7 +597,7 @@ fn read_filters(text: &str) -> BTreeSet<Filter> {
     filters.into_iter().collect()
 }
 
-/// `3028b`, `15Kb` and the like.
+/// Parses `3028b`, `15Kb` and the like.
 fn tc_size(text: &str) -> Option<u64> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit_at);
@@ -610,7 +610,7 @@ fn tc_size(text: &str) -> Option<u64> {
     Some(number.parse::<u64>().ok()? * unit)
 }
 
-/// `12500Kbit` and the like.
+/// Parses `12500Kbit` and the like.
 fn tc_rate(text: &str) -> Option<u64> {
     text.parse::<Rate>().ok().map(|rate| rate.0)
 }

@@ -1,8 +1,8 @@
 //! `auster queues verify`: whether packets get into the queues that flows name.
 //!
-//! Nothing on a switch says so: userspace Open vSwitch takes `set_queue`, counts the flow, makes
-//! the queues, and sends every packet through queue 0 without an error. The command therefore reads
-//! the counters of flows and of queues twice under real traffic, and compares them.
+//! Nothing on a switch reports this: userspace Open vSwitch accepts `set_queue`, counts the flow,
+//! makes the queues, and sends every packet through queue 0 without an error. The command therefore
+//! reads the counters of flows and of queues twice under real traffic, and compares them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -32,10 +32,10 @@ use cli::table::table;
 pub struct Args {
     #[command(flatten)]
     port: PortArgs,
-    /// Where the bridge answers OpenFlow 1.3; if not given, its socket beside the database's
+    /// OpenFlow 1.3 address of the bridge; if not given, its socket beside the database's
     #[arg(long, value_name = "METHOD")]
     flows: Option<Method>,
-    /// Between the two readings
+    /// Time between the two readings
     #[arg(long, value_name = "S", default_value_t = 3,
         value_parser = clap::value_parser!(u32).range(2..=600))]
     seconds: u32,
@@ -52,7 +52,7 @@ struct Document {
     datapath: Option<String>,
     made_by: Maker,
     seconds: f64,
-    /// Ended by a signal: the figures are those until then.
+    /// Whether a signal ended the check: the figures are those until then.
     interrupted: bool,
     queues: Vec<QueueVerdict>,
     /// `None` if they could not be read.
@@ -61,11 +61,11 @@ struct Document {
     problem: Option<String>,
 }
 
-/// One queue, and what its flows say of it.
+/// One queue, compared with its flows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct QueueVerdict {
     queue: u16,
-    /// The port has it. Packets for one that it has not are in queue 0.
+    /// Whether the port has the queue. Packets for a queue that it does not have are in queue 0.
     exists: bool,
     priority: u8,
     min_rate_bps: u64,
@@ -74,7 +74,7 @@ struct QueueVerdict {
     bytes: u64,
     rate_bps: f64,
     dropped: u64,
-    /// The number of flows that name it.
+    /// The number of flows that name the queue.
     flows: usize,
     /// The packets that those flows counted meanwhile.
     flow_packets: u64,
@@ -84,9 +84,9 @@ struct QueueVerdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Effect {
-    /// The packets that the flows counted came into the queue.
+    /// The packets that the flows counted reached the queue.
     Yes,
-    /// Some of it did.
+    /// Some of the packets did.
     Partly,
     /// The flows counted packets and the queue got none of them.
     No,
@@ -134,8 +134,8 @@ pub async fn run(args: Args, interrupt: &Interrupt) -> Result<(), Failure> {
     let record = args.port.record().await?.map(|(_, record)| record);
     let mut switch = args.switch(record.as_ref()).await?;
     let before = args.read()?;
-    // Flows are read so long after the queues at first, and with them at last, so that what flows
-    // counted had its way through the queues in between.
+    // The flows are first read this long after the queues, and at the end together with them. So
+    // the packets that flows counted passed the queues in between.
     let window = Duration::from_secs(args.seconds.into());
     pause(FLOWS_LATE, interrupt).await;
     let flows_before = flows_of(switch.as_mut()).await?;
@@ -163,7 +163,7 @@ pub async fn run(args: Args, interrupt: &Interrupt) -> Result<(), Failure> {
     }
 }
 
-/// Waits until the time is over, or the interrupt.
+/// Waits until the time is over, or until the interrupt.
 async fn pause(time: Duration, interrupt: &Interrupt) {
     tokio::select! {
         () = tokio::time::sleep(time) => {}
@@ -296,7 +296,7 @@ impl Switch {
         Ok(flows)
     }
 
-    /// All parts of the answer.
+    /// Sends a request, and returns all parts of the answer.
     async fn ask(&mut self, body: RequestBody) -> Result<Vec<ReplyBody>, Failure> {
         let request = Message::MultipartRequest(MultipartRequest { more: false, body });
         let xid = self.channel.send(&[request]).await?;
@@ -360,7 +360,7 @@ fn named(
                 .to_owned(),
             queue,
             by,
-            // One that was set anew meanwhile has begun again.
+            // An entry that was set again meanwhile has restarted its counter.
             packets: flow
                 .packet_count
                 .checked_sub(counted)
@@ -370,7 +370,7 @@ fn named(
     found
 }
 
-/// The queue into which an entry puts what it sends to `port`, if it says so.
+/// The queue into which an entry puts its packets to `port`, if it names one.
 fn queue_named(
     flow: &FlowStats,
     port: PortNo,
@@ -378,7 +378,7 @@ fn queue_named(
     queue_of: &dyn Fn(u8) -> Option<u16>,
 ) -> Option<(u16, By)> {
     let mut set_queue = None;
-    // What packets bear when they come, where the match says.
+    // The code point of arriving packets, if the match states it.
     let mut code_point = flow.r#match.exact(Field::IpDscp).map(|c| c as u8);
     let named = |set_queue: Option<u32>, code_point: Option<u8>| {
         let by_number = set_queue.map(|queue| (queue as u16, By::SetQueue));
@@ -419,7 +419,7 @@ fn queue_named(
     None
 }
 
-/// Whether runs such as `0-39,46` have a number.
+/// Whether runs such as `0-39,46` contain a number.
 fn contains(runs: &str, number: u8) -> bool {
     runs.split(',').any(|run| {
         let (from, to) = run.split_once('-').unwrap_or((run, run));
@@ -458,7 +458,7 @@ fn judge(before: &State, after: &State, flows: &[FlowVerdict], seconds: f64) -> 
         queue.flow_packets += flow.packets;
     }
     for queue in queues.values_mut() {
-        // What was dropped for want of room had come, too.
+        // Packets dropped for lack of room had reached the queue too.
         let came = queue.packets.saturating_add(queue.dropped);
         queue.effect = match queue.flows {
             0 => Effect::NotNamed,
@@ -469,7 +469,7 @@ fn judge(before: &State, after: &State, flows: &[FlowVerdict], seconds: f64) -> 
 }
 
 impl QueueVerdict {
-    /// One that the port does not have.
+    /// A queue that the port does not have.
     fn missing(queue: u16) -> QueueVerdict {
         QueueVerdict {
             queue,

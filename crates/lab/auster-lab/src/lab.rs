@@ -33,7 +33,7 @@ Example:
 Example:
   auster lab check scenarios/ring-failure.toml scenarios/controller-restart.toml")]
     Check(experiment::CheckArgs),
-    /// Print the JSON Schema of scenarios, with which editors complete and explain keys
+    /// Print the JSON Schema of scenarios, for completion and explanations in editors
     #[command(after_help = "\
 Example:
   auster lab schema > scenario.json")]
@@ -87,7 +87,7 @@ pub struct UpArgs {
     /// single,N | linear,N | ring,N | tree,depth=D,fanout=F | leaf-spine,SPINESxLEAVES |
     /// fat-tree,k=K | FILE.toml
     topology: String,
-    /// Hosts per edge switch, instead of the topology's own number
+    /// Hosts per edge switch, instead of the topology's number
     #[arg(long, value_name = "N")]
     hosts: Option<usize>,
     /// Choose the controller: auster, none (each switch learns by itself) or tcp:HOST:PORT
@@ -115,7 +115,7 @@ pub struct UpArgs {
 pub struct DownArgs {
     /// The lab's name, from `auster lab list`
     name: Option<String>,
-    /// Every lab that `up` left up; those of a running `lab run` end with it
+    /// Every lab that `up` left up; labs of a running `lab run` end with it
     #[arg(long)]
     all: bool,
 }
@@ -261,7 +261,7 @@ fn exec(args: ExecArgs) -> Result<(), Failure> {
         .stdin(Stdio::inherit())
         .stdout(Stdio::inherit())
         .stderr(Stdio::inherit());
-    // Not a process of the lab but of whoever types: same group, so that Ctrl-C reaches it.
+    // The command is the user's, not the lab's: same process group, so that Ctrl-C reaches it.
     let error = command
         .process_group(nix::unistd::getpgrp().as_raw())
         .exec();

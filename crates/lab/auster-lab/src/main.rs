@@ -1,9 +1,9 @@
-//! `auster-lab`: the laboratory. `auster lab`, `bench`, `sim`, `model` and `papers` are its
-//! commands: `auster` starts it with the words that it was given itself.
+//! `auster-lab`: the laboratory. It implements `auster lab`, `bench`, `sim`, `model` and `papers`.
+//! For these commands, `auster` starts it and passes on the arguments.
 
-// What stands above a flag is its help, where [ ] is grammar and no link.
+// The doc comment of a flag is its help text, where [ ] is syntax and no link.
 #![allow(rustdoc::broken_intra_doc_links)]
-// They panic when nobody can be written to, and wait when nobody reads: see `cli::output`.
+// These macros panic when output cannot be written, and wait when nobody reads: see `cli::output`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod lab;
@@ -40,7 +40,7 @@ enum Command {
     /// Measure controllers, switches, relays and networks
     #[command(subcommand)]
     Bench(bench::Command),
-    /// The control channel under virtual time, with the schedulers of production
+    /// Simulate the control channel in virtual time, with the production schedulers
     #[command(subcommand)]
     Sim(sim::Command),
     /// Model the bytes that carry messages over TCP, TLS and QUIC: by the published equations, and
@@ -52,7 +52,7 @@ Example:
   auster model --wire scenarios/overhead.toml --json
   auster model --against results/2026-11-22-channel/overhead/result.json")]
     Model(model::Args),
-    /// Measure the claims of five papers here, and report a verdict on each
+    /// Measure the claims of five papers on this machine, and report a verdict on each
     #[command(subcommand)]
     Papers(papers::Command),
     /// Write a shell completion script to standard output
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The commands of `auster`, with ours in place of those that only name them.
+/// Returns the commands of `auster`. Those of this program replace the ones that only name them.
 fn both_programs() -> clap::Command {
     let own = Cli::command();
     let mut all = auster::commands::Cli::command();

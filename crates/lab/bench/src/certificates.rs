@@ -1,5 +1,5 @@
-//! Our certificates: those that flags name, and those of a run, in a directory that is removed with
-//! them.
+//! Our certificates: those that flags name, and those made for a run. The run's directory is
+//! removed with them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use cli::failure::Failure;
 use cli::temp_dir::TempDir;
 use net::tls::{CredentialFiles, Role, Security};
 
-// Who we are. A doc comment would become the help of the command.
+// Our identity. A doc comment would become the help of the command.
 #[derive(clap::Args)]
 pub struct CredentialArgs {
-    /// Our private key (PEM), for ssl: and quic:
+    /// Private key (PEM), for ssl: and quic:
     #[arg(short = 'p', long, value_name = "FILE")]
     pub private_key: Option<PathBuf>,
 
-    /// Our certificate (PEM)
+    /// Certificate (PEM)
     #[arg(short = 'c', long, value_name = "FILE")]
     pub certificate: Option<PathBuf>,
 
@@ -27,7 +27,7 @@ pub struct CredentialArgs {
 }
 
 impl CredentialArgs {
-    /// The credentials towards this peer; else the flags that are not given.
+    /// Loads the credentials towards this peer, or returns the flags that are missing.
     pub fn load(&self, peer: Role) -> Result<Result<Security, Vec<&'static str>>, Failure> {
         let flags = [
             (&self.private_key, "-p KEY"),
@@ -68,7 +68,7 @@ impl Certificates {
         self.dir.path()
     }
 
-    /// Makes an authority, and by it a certificate for each name at a host.
+    /// Makes an authority, which issues a certificate for each name at a host.
     pub fn issue(
         &self,
         authority: &str,

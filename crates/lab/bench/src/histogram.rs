@@ -1,4 +1,4 @@
-//! Delays as they are recorded: from 1 ns to 1 minute, with three significant digits.
+//! Recorded delays: from 1 ns to 1 minute, with three significant digits.
 
 use std::ops::{Deref, DerefMut};
 
@@ -13,7 +13,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Takes in what another one has recorded.
+    /// Adds the values that another histogram has recorded.
     pub fn merge(&mut self, other: &Histogram) {
         self.0.add(&other.0).expect("histograms are made alike");
     }

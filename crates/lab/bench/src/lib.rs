@@ -1,4 +1,4 @@
-//! `auster bench`: what controllers, switches and relays do, in figures.
+//! `auster bench`: measurements of controllers, switches and relays.
 //!
 //! Every subcommand measures with its own module. The `measure` crate summarises, the `report`
 //! crate writes tables, documents and plots.
@@ -23,7 +23,7 @@ use nix::time::{ClockId, clock_gettime};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Emulated switches ask a controller: answers a second and their delay, verified
+    /// Measure a controller with emulated switches: verified answers a second, and their delay
     #[command(after_help = "\
 Example:
   auster bench controller tcp:127.0.0.1:6653 --switches 16 --mode latency
@@ -31,32 +31,32 @@ Example:
       --compare 'auster run ptcp:{port}:127.0.0.1' --macs 1000 -o results/today
   auster bench controller tcp:127.0.0.1 --mode open --rate 20000")]
     Controller(Box<controller::Args>),
-    /// Emulated switches with tables form a network: pairs served a second, paths, failures
+    /// Measure a controller with an emulated network: pairs served a second, paths, failures
     #[command(after_help = "\
 Example:
   auster bench fabric --start 'auster run ptcp:{port}:127.0.0.1' --topology linear,16
   auster bench fabric --start 'auster run ptcp:{port}:127.0.0.1' --overload 0.5,1,2,4
   auster bench fabric tcp:127.0.0.1 --workload failures --topology ring,8 -o results/ring")]
     Fabric(Box<fabric::Args>),
-    /// The same under ever more switches: time until all are in, memory of each, echo
+    /// Measure a controller with more and more switches: time to connect all, memory of each, echo
     #[command(after_help = "\
 Example:
   auster bench scale --start 'auster run ptcp:{port}:127.0.0.1'
   auster bench scale --start 'auster run ptcp:{port}:127.0.0.1' -s 100,1000 -o results/scale")]
     Scale(controller::scale::Args),
-    /// Emulated switches at all members of a cluster, one of which is killed or replaced
+    /// Measure a cluster with emulated switches at all members, while one is killed or replaced
     #[command(after_help = "\
 Example:
   auster bench cluster --start 'a=auster run --config a.toml --listen ptcp:{port}:127.0.0.1' \\
       --start 'b=auster run --config b.toml --listen ptcp:{port}:127.0.0.1' -s 1000 \\
       --move 'auster cluster move {to} --config a.toml'")]
     Cluster(cluster::Args),
-    /// The same with cbench's flags and output, for scripts that have them
+    /// Measure a controller with cbench's options and output, for existing scripts
     #[command(after_help = "\
 Example:
   auster bench cbench -c 127.0.0.1 -p 6653 -s 16 -M 1000 -l 5 -m 1000 -w 1 -t")]
     Cbench(controller::cbench::Args),
-    /// A controller that answers everything with one FLOW_MOD: the ceiling
+    /// Run a controller that answers everything with one FLOW_MOD: the ceiling
     #[command(after_help = "\
 Example:
   auster bench null ptcp:6653:127.0.0.1 --threads 2")]
@@ -68,8 +68,8 @@ Example:
   auster bench switch tcp:192.0.2.7:6653 --ingress eth1 --egress eth2
   auster bench switch --listen ptcp:6653 --ingress eth1 --egress eth2 --json")]
     Switch(Box<switch::Args>),
-    /// Measure a pair of relays: messages a second, what each end spends on one, and what many
-    /// switches cost the controllers' relay
+    /// Measure a pair of relays: messages a second, each end's cost of one, and the cost of many
+    /// switches to the controllers' relay
     #[command(after_help = "\
 Example:
   auster bench relay
@@ -95,8 +95,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// The failure that ends a bench after its results, where a step failed and others did not. With
-/// nothing measured the bench ends at once, by the failure of the step.
+/// The failure that ends a bench after its results, if a step failed and others did not. If nothing
+/// was measured, the bench ends at once with the step's failure.
 fn step_failed<T>(measured: &[T], step: &str, failure: Failure) -> Result<Failure, Failure> {
     match measured.is_empty() {
         true => Err(failure),
@@ -107,7 +107,7 @@ fn step_failed<T>(measured: &[T], step: &str, failure: Failure) -> Result<Failur
     }
 }
 
-/// The runtime of one thread.
+/// Builds a single-threaded runtime.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build()

@@ -1,8 +1,8 @@
 //! `auster bench null`: a controller that answers every packet-in with one pre-built FLOW_MOD, or
-//! with one PACKET_OUT, and does nothing else. Nothing that is a controller is faster: it is the
-//! ceiling of the others.
+//! with one PACKET_OUT, and does nothing else. No controller is faster: it is the ceiling for the
+//! others.
 //!
-//! It learns nothing. What it answers is right only because the emulated switches of `auster bench
+//! It learns nothing. Its answers are right only because the emulated switches of `auster bench
 //! controller` have their destination behind the port that its flag names.
 
 use std::collections::{HashMap, VecDeque};
@@ -35,7 +35,7 @@ use cli::parallel;
 /// every flow is asked about.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to listen: ptcp:[PORT][:HOST]
+    /// Listen for switches: ptcp:[PORT][:HOST]
     #[arg(value_name = "METHOD")]
     method: Method,
 
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: u32,
 
-    /// The port of its answers; the destination of `auster bench controller` is behind port 1
+    /// Output port of the answers; the destination of `auster bench controller` is behind port 1
     #[arg(long, value_name = "PORT", default_value_t = 1)]
     out_port: u16,
 
@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::FlowMod)]
     answer: Kind,
 
-    /// Each answer is sent so much later, as if it took thought; others meanwhile
+    /// Delay each answer by this time, without delaying others
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     delay_ms: f64,
 }
@@ -69,7 +69,7 @@ const TYPE_HELLO: u8 = 0;
 const TYPE_ECHO_REQUEST: u8 = 2;
 const TYPE_PACKET_IN: u8 = 10;
 const DELAY_MS_MAX: f64 = 10_000.0;
-/// Bytes of late answers of one connection: a peer with more is not read.
+/// Most bytes of delayed answers on one connection: a peer with more is not read.
 const LATE_BYTES_MAX: usize = 16 << 20;
 
 pub fn run(args: Args) -> Result<(), Failure> {
@@ -111,7 +111,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         .map_err(failed)
 }
 
-/// The answer of each version, and where it is patched.
+/// The answer for each version, and where to patch it.
 struct Answers {
     v10: Template,
     v13: Template,
@@ -119,7 +119,7 @@ struct Answers {
 
 enum Template {
     FlowMod(FlowModTemplate),
-    /// All of a PACKET_OUT before its packet, output to a port.
+    /// The part of a PACKET_OUT before its packet, with output to a port.
     PacketOut(Vec<u8>),
 }
 
@@ -151,7 +151,7 @@ impl Template {
         match self {
             Template::FlowMod(template) => template.write(packet_in, macs, out),
             Template::PacketOut(head) => {
-                // In 1.0 an answer is longer than its question, and may be too long.
+                // In 1.0 an answer is longer than its packet-in, and may be too long.
                 let len = u16::try_from(head.len() + packet.len()).ok()?;
                 let start = out.len();
                 out.extend_from_slice(head);
@@ -194,7 +194,7 @@ impl FlowModTemplate {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
         let answer = &mut out[start..];
-        // The transaction and, as it happens right after it in both versions, the buffer.
+        // The transaction id, and the buffer id, which follows it in both versions.
         answer[4..8].copy_from_slice(&packet_in[4..8]);
         answer[self.buffer_id_at..self.buffer_id_at + 4].copy_from_slice(&packet_in[8..12]);
         answer[self.eth_dst_at..self.eth_dst_at + 6].copy_from_slice(&macs[..6]);
@@ -202,8 +202,8 @@ impl FlowModTemplate {
     }
 }
 
-/// A PACKET_OUT that ends where its packet begins. It says that the packet comes from the
-/// controller, so that it may go out of any port, the one it came from too.
+/// A PACKET_OUT up to its packet. Its input port is the controller, so that the packet may leave by
+/// any port, even the one it arrived at.
 fn packet_out(version: Version, out_port: u32) -> Result<Vec<u8>, EncodeError> {
     let message = Message::PacketOut(PacketOut::new(
         PortNo::CONTROLLER,
@@ -235,7 +235,7 @@ struct Server<'a> {
 struct Connection {
     stream: TcpStream,
     part: Vec<u8>,
-    /// Answers, and when they are due; in order, because all are late by as much.
+    /// Delayed answers and their due times; in order, because every delay is the same.
     late: VecDeque<(Instant, Vec<u8>)>,
     late_bytes: usize,
     out: Vec<u8>,
@@ -303,7 +303,7 @@ impl<'a> Server<'a> {
         };
         let handled = connection.handle(self.answers, self.delay, &mut self.buffer);
         if handled.is_err() {
-            // Closing it takes it out of the epoll set.
+            // Closing the connection removes it from the epoll set.
             self.connections.remove(&fd);
         }
     }
@@ -313,7 +313,7 @@ impl<'a> Server<'a> {
         let Some(due) = dues.map(|(due, _)| *due).min() else {
             return Ok(());
         };
-        // Zero would turn it off.
+        // Zero would disarm the timer.
         let left = due.saturating_duration_since(Instant::now());
         let left = TimeSpec::from_duration(left.max(Duration::from_nanos(1)));
         let flags = TimerSetTimeFlags::empty();
@@ -323,7 +323,7 @@ impl<'a> Server<'a> {
     fn accept(&mut self) -> io::Result<()> {
         let stream = match self.listener.accept() {
             Ok((stream, _)) => stream,
-            // Another thread was first, or the peer has gone again.
+            // Another thread accepted it first, or the peer has disconnected again.
             Err(_) => return Ok(()),
         };
         stream.set_nonblocking(true)?;
@@ -353,13 +353,13 @@ fn fd_data(of: &impl AsRawFd) -> u64 {
 }
 
 impl Connection {
-    /// Reads until there is nothing more, answering what came. An error ends the connection.
+    /// Reads until no data is left, and answers the messages. An error ends the connection.
     fn handle(&mut self, answers: &Answers, delay: Duration, buffer: &mut [u8]) -> io::Result<()> {
         loop {
             self.take_due(Instant::now());
             self.write()?;
             if !self.out.is_empty() || self.late_bytes > LATE_BYTES_MAX {
-                // The peer must read first, which EPOLLOUT tells, or the timer run out.
+                // First the peer must read, which EPOLLOUT reports, or the timer must expire.
                 return Ok(());
             }
             let part_len = self.part.len();
@@ -409,7 +409,7 @@ impl Connection {
     }
 }
 
-/// Answers the whole messages at the front of `bytes`; gives their length.
+/// Answers the complete messages at the front of `bytes`; returns their length.
 fn answer(answers: &Answers, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<usize> {
     let mut at = 0;
     while let Some(header) = bytes[at..].first_chunk::<HEADER_LEN>() {
@@ -421,7 +421,7 @@ fn answer(answers: &Answers, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<usiz
             break;
         };
         at += len;
-        // One that is too short holds no packet, and has no answer.
+        // A packet-in that is too short has no packet and gets no answer.
         match (header[1], header[0]) {
             (TYPE_PACKET_IN, 1) => {
                 answers.v10.write(message, 18, out);
@@ -442,7 +442,7 @@ fn answer(answers: &Answers, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<usiz
     Ok(at)
 }
 
-/// HELLO is answered with HELLO and FEATURES_REQUEST, in the switch's version; ECHO with ECHO.
+/// Answers HELLO with HELLO and FEATURES_REQUEST, in the switch's version, and ECHO with ECHO.
 fn control(kind: u8, version: u8, message: &[u8]) -> Result<Vec<u8>, EncodeError> {
     let Some(version) = Version::from_wire(version) else {
         return Ok(Vec::new());
@@ -530,7 +530,7 @@ mod tests {
         assert_eq!(connection.late_bytes, 0);
     }
 
-    /// Both ends of a connection, ours without blocking.
+    /// Both ends of a connection; ours is non-blocking.
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

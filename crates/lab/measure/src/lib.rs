@@ -1,4 +1,4 @@
-//! Statistics of what was measured.
+//! Statistics of measurements.
 
 // The pages are read beside the source: links may lead to private items.
 #![allow(rustdoc::private_intra_doc_links)]
@@ -7,7 +7,7 @@ pub mod order;
 pub mod quantiles;
 pub mod stats;
 
-/// The different ones among values, in the order in which they first come.
+/// Returns the distinct values, in order of their first occurrence.
 pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     for one in all {

@@ -14,28 +14,28 @@ pub struct Arrival {
 /// The fate of a stream's datagrams.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// Different packets that arrived.
+    /// Distinct packets that arrived.
     pub received: u64,
     pub duplicates: u64,
-    /// The estimator after the last packet, as receivers report it.
+    /// The jitter estimate after the last packet, as receivers report it.
     pub jitter_ns: f64,
     /// Delays in one direction, in order of arrival.
     pub delays_ns: Vec<u64>,
     pub reordered: Vec<Reordered>,
 }
 
-/// A packet that arrived after one of a higher number.
+/// A packet that arrived after a packet with a higher number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reordered {
     pub number: u64,
-    /// How many packets before it the earliest one that overtook it arrived.
+    /// The number of packets by which the earliest packet that overtook it arrived before it.
     pub extent: u64,
-    /// How long after that one it arrived.
+    /// The time from that packet's arrival to its own.
     pub late_ns: u64,
 }
 
-/// Judges packets in order of arrival. Of copies the first one counts; the others are neither
-/// late nor reordered (RFC 4737, 3.3).
+/// Judges packets in order of arrival. Only the first copy of a packet counts; the others are
+/// neither late nor reordered (RFC 4737, 3.3).
 pub fn judge(arrivals: &[Arrival]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut seen = std::collections::BTreeSet::new();
@@ -72,7 +72,7 @@ pub fn judge(arrivals: &[Arrival]) -> Verdict {
     verdict
 }
 
-/// J += (|D| - J) / 16, where D is how much the delay changed from one arrival to the next.
+/// J += (|D| - J) / 16, where D is the change of delay from one arrival to the next.
 #[derive(Default)]
 struct Jitter {
     before_ns: Option<u64>,
@@ -118,13 +118,13 @@ mod tests {
         let cases: [(&[u64], &[Late]); 8] = [
             (&[0, 1, 2, 4, 5, 6, 7, 3, 8, 9], &[(3, 4, 4)]),
             (&[0, 1, 2, 3, 6, 4, 5, 7, 8, 9], &[(4, 1, 1), (5, 2, 2)]),
-            // A block that comes late: each packet of it is further from what overtook it.
+            // A late block: each of its packets is further from the packet that overtook it.
             (&[0, 1, 2, 6, 7, 8, 9, 3, 4, 5, 10], &[(3, 4, 4), (4, 5, 5), (5, 6, 6)]),
             (&[], &[]),
             (&[7], &[]),
             // A gap is loss and no reordering.
             (&[0, 1, 5, 6], &[]),
-            // The earliest that overtook it, not the highest: 2 before 9.
+            // The earliest packet that overtook it, not the highest: 2 before 9.
             (&[2, 9, 1], &[(1, 2, 2)]),
             (&[3, 2, 1, 0], &[(2, 1, 1), (1, 2, 2), (0, 3, 3)]),
         ];
@@ -138,7 +138,7 @@ mod tests {
         let verdict = judge(&stream(&[0, 1, 1, 2, 0, 3]));
         assert_eq!((verdict.received, verdict.duplicates), (4, 2));
         assert_eq!(verdict.reordered, []);
-        // And takes no place: 1 arrives right after 2.
+        // A duplicate takes no place: 1 arrives right after 2.
         let verdict = judge(&stream(&[0, 2, 0, 1]));
         assert_eq!(verdict.reordered[0].extent, 1);
     }

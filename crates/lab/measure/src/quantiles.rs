@@ -13,7 +13,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Nearest rank, of values in milliseconds.
+    /// Nearest-rank quantiles of values in milliseconds.
     pub fn of(mut values: Vec<f64>) -> Quantiles {
         values.sort_by(f64::total_cmp);
         let [Some(min), Some(max)] = [values.first(), values.last()] else {
@@ -29,7 +29,8 @@ impl Quantiles {
     }
 }
 
-/// The least of the sorted values that a share `q` of them does not exceed. There must be one.
+/// The least of the sorted values that a share `q` of them does not exceed. There must be at least
+/// one value.
 pub fn nearest_rank(sorted: &[f64], q: f64) -> f64 {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]

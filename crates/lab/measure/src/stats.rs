@@ -7,15 +7,15 @@ use serde::Serialize;
 
 use crate::quantiles::nearest_rank;
 
-/// A summary of samples. All zero when there was no sample; the unit is that of the samples.
+/// A summary of samples. All fields are zero without samples; the unit is that of the samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     pub count: u64,
     pub mean: f64,
     /// Standard deviation of the sample (n - 1); 0 for a single one.
     pub sd: f64,
-    /// Half the width of the 95 % confidence interval of the mean, by Student's t. It takes the
-    /// samples for independent.
+    /// Half the width of the 95 % confidence interval of the mean, by Student's t. It assumes
+    /// independent samples.
     pub ci95: f64,
     pub min: f64,
     pub p50: f64,
@@ -26,12 +26,12 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The confidence interval's half width, of two samples and more: one has none.
+    /// Half the width of the confidence interval, for two or more samples; one sample has none.
     pub fn interval(&self) -> Option<f64> {
         (self.count > 1).then_some(self.ci95)
     }
 
-    /// Quantiles are of the nearest rank: values that occurred.
+    /// Summarises samples. Quantiles use the nearest rank: they are values that occurred.
     pub fn of(samples: impl IntoIterator<Item = f64>) -> Summary {
         let mut sorted: Vec<f64> = samples.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -56,8 +56,9 @@ impl Summary {
         }
     }
 
-    /// A recorded value times `unit_scale` is in the unit of the summary: 1e-6 for nanoseconds
-    /// in milliseconds. As exact as the histogram's significant digits.
+    /// Summarises a histogram. `unit_scale` converts recorded values to the summary's unit: 1e-6
+    /// from nanoseconds to milliseconds. The result is as exact as the histogram's significant
+    /// digits.
     pub fn of_histogram(histogram: &Histogram<u64>, unit_scale: f64) -> Summary {
         let count = histogram.len();
         if count == 0 {
@@ -107,7 +108,7 @@ impl Spread {
     }
 }
 
-/// The mean of the two middle ones when their number is even; 0 when there is none.
+/// The median: the mean of the two middle values when their number is even; 0 without values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);

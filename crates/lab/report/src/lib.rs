@@ -1,4 +1,4 @@
-//! The results kept of a measurement: one document, the machine, raw data, plots.
+//! The results that a measurement keeps: one document, the machine, raw data, plots.
 
 // The pages are read beside the source: links may lead to private items.
 #![allow(rustdoc::private_intra_doc_links)]

@@ -32,7 +32,7 @@ impl Machine {
     }
 }
 
-/// The first line that a program says, or `unknown`. Some print their version on standard error.
+/// The first line that a program prints, or `unknown`. Some print their version on standard error.
 pub fn version_line(program: &str, argument: &str) -> String {
     let Ok(output) = Command::new(program).arg(argument).output() else {
         return "unknown".to_string();

@@ -14,10 +14,10 @@ use cli::output::{say, say_part};
 use crate::machine::Machine;
 use measure::stats;
 
-/// Refuses to overwrite what a measurement has kept.
+/// The refusal to overwrite a measurement's results.
 pub const HAS_RESULTS: &str = "it has results; name another directory, or overwrite by --force";
 
-/// The file that makes a directory one of results.
+/// The file that marks a directory as one of results.
 const DOCUMENT: &str = "result.json";
 
 #[derive(clap::Args)]
@@ -47,7 +47,7 @@ impl OutputArgs {
         })
     }
 
-    /// A line for people; nothing when the output is a document.
+    /// Prints a line for people, or nothing when the output is a document.
     pub fn say(&self, line: Arguments) {
         if !self.json {
             say!("{line}");
@@ -63,7 +63,7 @@ pub struct Measurement<'a> {
 }
 
 impl Measurement<'_> {
-    /// The last act: the document into the directory, and it or `text` to standard output.
+    /// Writes the document to the directory, and the document or `text` to standard output.
     pub fn conclude<S: Serialize, R: Serialize>(
         &self,
         bench: &'static str,
@@ -104,23 +104,23 @@ struct Document<S: Serialize, R: Serialize> {
     machine: Machine,
     settings: S,
     runs: R,
-    /// Ended by a signal: the figures are those until then.
+    /// Whether a signal ended the measurement: the figures are those until then.
     interrupted: bool,
 }
 
-/// The words of the command line; the program without its place on this machine.
+/// The words of the command line, with the program's name instead of its path.
 fn command() -> Vec<String> {
     let words = std::env::args().skip(1);
     std::iter::once("auster".to_string()).chain(words).collect()
 }
 
-/// The directory of `--out`, or nowhere.
+/// The directory of `--out`, if there is one.
 pub struct Results {
     dir: Option<PathBuf>,
 }
 
 impl Results {
-    /// Refuses a directory that has results, unless `force` says that they may be overwritten.
+    /// Refuses a directory that has results, unless `force` allows overwriting them.
     pub fn create(dir: Option<&Path>, force: bool) -> Result<Results, Failure> {
         if let Some(dir) = dir {
             std::fs::create_dir_all(dir).map_err(|e| Failure::file(dir, e))?;
@@ -146,18 +146,18 @@ impl Results {
         std::fs::write(&path, bytes).map_err(|e| Failure::file(path, e))
     }
 
-    /// The document, and the command that made it.
+    /// Writes the document, and the command that made it.
     pub fn document(&self, json: &str, command: &[String]) -> Result<(), Failure> {
         self.write(DOCUMENT, json.as_bytes())?;
         self.write("command.txt", (command.join(" ") + "\n").as_bytes())
     }
 
-    /// `name.svg`.
+    /// Writes `name.svg`.
     pub fn plot(&self, name: &str, svg: &str) -> Result<(), Failure> {
         self.write(&format!("{name}.svg"), svg.as_bytes())
     }
 
-    /// `name.hgrm`: the percentiles of a histogram, for HdrHistogram's plotters.
+    /// Writes `name.hgrm`: the percentiles of a histogram, for HdrHistogram's plotters.
     pub fn histogram(
         &self,
         name: &str,

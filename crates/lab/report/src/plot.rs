@@ -1,8 +1,8 @@
-//! Figures as pictures: SVG without a script, that follows the reader's light or dark theme.
+//! Plots as SVG without a script, which follow the reader's light or dark theme.
 //!
 //! Series differ by colour, by dash and by marker, so that neither a colour-blind reader nor a
 //! black-and-white print loses one. The colours are those of Okabe and Ito, lightened for a dark
-//! ground. The legend is below the figure and never on the data.
+//! background. The legend is below the figure and never on the data.
 
 mod axis;
 mod canvas;
@@ -49,7 +49,7 @@ pub struct Plot {
     pub series: Vec<Series>,
 }
 
-/// Bars over named groups, one per part beside or upon each other.
+/// Bars over named groups, one per part, side by side or stacked.
 #[derive(Clone, Debug, Default)]
 pub struct Bars {
     pub title: String,
@@ -63,7 +63,7 @@ pub struct Bars {
 }
 
 impl Plot {
-    /// Lines over linear axes; the label of x is the first.
+    /// Lines over linear axes; the first label is that of x.
     pub fn new(title: impl Into<String>, labels: [&str; 2], series: Vec<Series>) -> Plot {
         let [x_label, y_label] = labels.map(str::to_string);
         Plot {
@@ -254,7 +254,7 @@ impl Frame {
     }
 }
 
-/// Rows of names with their signs, as many as fit beside each other, and the end of the picture.
+/// Draws rows of names with their signs, as many in a row as fit, and finishes the picture.
 fn legend(
     canvas: &mut Canvas,
     names: &[&str],
@@ -352,7 +352,7 @@ mod tests {
     fn a_plot_is_well_formed_and_has_each_series_twice() {
         for n in [0, 1, 3, 12] {
             let svg = plot(n).lines();
-            // Its data, and its sign in the legend.
+            // Each series has its data, and its sign in the legend.
             assert_eq!(count(&svg, "g class=\"s"), 2 * n, "{svg}");
             assert_eq!(count(&svg, "path class=\"curve\""), 2 * n);
             assert_eq!(count(&svg, "path class=\"error\""), 9 * n);

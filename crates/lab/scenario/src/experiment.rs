@@ -28,22 +28,22 @@ pub struct Args {
     pub openflow: Option<openflow::Version>,
     #[command(flatten)]
     pub output: OutputArgs,
-    /// End when done, even if the scenario would stay up
+    /// Exit when done, even if the scenario would stay up
     #[arg(long)]
     pub once: bool,
-    /// Only the part that the scenario names for those in a hurry
+    /// Run only the quick part that the scenario names
     #[arg(long)]
     pub quick: bool,
-    /// Only the cells that are like this pattern, such as '*method=tcp', or like one of several
+    /// Run only cells that match this pattern, such as '*method=tcp'; repeat for more patterns
     #[arg(long, value_name = "CELL")]
     pub only: Vec<String>,
-    /// Runs of every cell, or rounds, instead of the scenario's
+    /// Runs of every cell, or rounds; overrides the scenario's
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
-    /// The length of what is measured, instead of the scenario's seconds
+    /// Measurement time; overrides the scenario's seconds
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
-    /// Instead of the scenario's
+    /// Seed; overrides the scenario's
     #[arg(long)]
     pub seed: Option<u32>,
 }
@@ -55,7 +55,7 @@ pub struct CheckArgs {
     scenarios: Vec<PathBuf>,
 }
 
-/// A command that has files of its own beside the engine's.
+/// A command with files of its own, besides the engine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// `auster model`
@@ -64,8 +64,8 @@ pub enum Owner {
     Papers,
 }
 
-/// Reads scenarios without running them, and by `of_owner` the files of other commands. One failure
-/// holds the mistakes of all files.
+/// Checks scenarios without running them; `of_owner` checks the files of other commands. One
+/// failure lists the mistakes of all files.
 pub fn check(
     args: &CheckArgs,
     of_owner: impl Fn(Owner, &Path) -> Result<(), Failure>,
@@ -93,7 +93,7 @@ pub fn schema() -> serde_json::Value {
     json_schema::document()
 }
 
-/// The command whose file this is, by the keys at its top; `None` if it is the engine's.
+/// The command that a file belongs to, from its top-level keys; `None` for a file of the engine.
 fn owner(path: &Path) -> Result<Option<Owner>, Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
     // The engine reports TOML's own mistakes.

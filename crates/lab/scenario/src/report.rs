@@ -1,4 +1,4 @@
-//! The results of an experiment: the document that is published, and the tables on the screen.
+//! The results of an experiment: the published document, and the tables on the screen.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use testbed::topology::Topology;
 #[derive(Debug, Serialize)]
 pub struct Document {
     pub title: String,
-    /// The length of what is measured, where `--seconds` may change it.
+    /// The length of the measurement, where `--seconds` may change it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
     pub scenario: String,
@@ -66,7 +66,7 @@ pub struct Outcome {
     pub switches: usize,
     pub links: usize,
     pub hosts: usize,
-    /// Namespaces, wires and switches, without a controller.
+    /// Time to bring up namespaces, wires and switches, without a controller.
     pub network_up_s: f64,
     /// From here on: since the controller was started.
     pub connected_s: Option<f64>,
@@ -163,7 +163,7 @@ pub fn write(
     results.write("pings.csv", csv.as_bytes())
 }
 
-/// A line per packet: from, to, when it was sent, its round trip or nothing.
+/// A line per packet: from, to, the time it was sent, and its round trip or nothing.
 pub fn raw_lines(topology: &Topology, samples: &[Sample]) -> Vec<String> {
     let line = |sample: &Sample| {
         let [from, to] = [sample.from, sample.to].map(|n| &topology.hosts[n].name);

@@ -1,4 +1,4 @@
-//! Listening at an interface: every frame that it receives, with the kernel's time of arrival.
+//! Captures every frame that an interface receives, with the kernel's time of arrival.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::netns;
 
 /// Takes the frames that were received.
 pub trait Listener: Send + 'static {
-    /// Answers whether the frame counts as one that was waited for.
+    /// Returns whether the frame counts as one that was waited for.
     fn hear(&mut self, frame: &[u8], at_ns: u64) -> bool;
 }
 
@@ -33,7 +33,7 @@ pub struct Capture<L> {
 }
 
 impl<L: Listener> Capture<L> {
-    /// Every frame that the interface receives from now on is heard.
+    /// Captures every frame that the interface receives from now on.
     pub fn open(namespace: &str, device: &str, listener: L) -> io::Result<Capture<L>> {
         Capture::start(
             netns::open_packet_listener(namespace, device, BUFFER_BYTES)?,
@@ -41,7 +41,8 @@ impl<L: Listener> Capture<L> {
         )
     }
 
-    /// Those that it sends are heard too. On a loopback each frame would be heard twice.
+    /// Captures the frames that the interface sends, too. On a loopback each frame would be
+    /// captured twice.
     pub fn open_both_ways(namespace: &str, device: &str, listener: L) -> io::Result<Capture<L>> {
         Capture::start(
             netns::open_packet_listener_both_ways(namespace, device, BUFFER_BYTES)?,
@@ -63,7 +64,7 @@ impl<L: Listener> Capture<L> {
         })
     }
 
-    /// Frames so far that counted.
+    /// The number of frames so far that counted.
     pub fn heard(&self) -> u64 {
         self.heard.load(Ordering::Relaxed)
     }
@@ -116,7 +117,7 @@ pub fn receive(socket: &impl AsRawFd, frame: &mut [u8]) -> io::Result<Option<(us
     let message = match recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags) {
         Ok(message) => message,
         Err(nix::Error::EAGAIN | nix::Error::EINTR) => return Ok(None),
-        // The interface went down, with frames to come when it is up again.
+        // The interface went down; frames may follow when it is up again.
         Err(nix::Error::ENETDOWN) => return Ok(None),
         Err(e) => return Err(e.into()),
     };

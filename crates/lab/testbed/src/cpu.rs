@@ -1,9 +1,9 @@
 //! The time that cores and processes were busy, as Linux counts it.
 
-/// USER_HZ: what /proc counts in.
+/// USER_HZ: the unit of times in /proc.
 pub const TICKS_PER_S: f64 = 100.0;
 
-/// The core that is away from the kernel's work, which is on the first.
+/// The last core, away from the kernel's work, which is on the first core.
 pub fn last_core() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from) - 1
 }

@@ -1,4 +1,4 @@
-//! How a link's impairment is written, in TOML and on the command line.
+//! The notation of a link's impairment, in TOML and on the command line.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -17,9 +17,9 @@ pub struct Impairment {
     /// `jitter_ms` is the standard deviation of a normal distribution.
     pub jitter_normal: Option<bool>,
     pub loss_percent: Option<f64>,
-    /// The mean length in frames of the bad times in which loss comes.
+    /// The mean length, in frames, of the bad times in which frames are lost.
     pub burst_frames: Option<f64>,
-    /// Loss of the frames in a bad time; all of them if it is not given.
+    /// Loss of the frames in a bad time; all of them if not given.
     pub burst_loss_percent: Option<f64>,
     pub rate_mbps: Option<f64>,
     pub queue_bytes: Option<u64>,

@@ -1,10 +1,11 @@
 //! The record of everything a lab makes on this machine, written before it is made.
 //!
-//! `/run/auster/labs/<id>.json` is the record and `/run/auster/labs/<id>/` the lab's directory.
-//! Whoever finds the record of a lab whose owner is gone (killed, even with SIGKILL) can remove all
-//! of it: processes by pid and start time, so that a reused pid is never hit, and by the id in
-//! their environment, which covers the moment between starting one and writing it down; then
-//! network namespaces, with every interface in them; then the files. Nothing is found by name.
+//! `/run/auster/labs/<id>.json` is the record and `/run/auster/labs/<id>/` the lab's directory. Any
+//! process that finds the record of a lab whose owner has ended (even by SIGKILL) can remove all of
+//! the lab: its processes, then its network namespaces with every interface in them, then its
+//! files. Processes are found by pid and start time, so that a reused pid is never hit, and by the
+//! id in their environment, which covers the moment between starting and recording a process.
+//! Nothing is found by name.
 
 use cli::program;
 use std::fs;
@@ -27,7 +28,7 @@ pub const ID_VARIABLE: &str = "AUSTER_LAB";
 
 const LABS_DIR: &str = "/run/auster/labs";
 
-/// A record that cannot be read is being written, or its writer died; after this it is removed.
+/// An unreadable record is being written, or its writer died; after this time it is removed.
 const UNREADABLE_AGE_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,7 +38,7 @@ pub struct Record {
     pub controller: String,
     pub switch_count: usize,
     pub started_unix_s: u64,
-    /// The process that removes the lab at its end. `None`: it stays until `auster lab down`.
+    /// The process that removes the lab at its end. `None`: the lab stays until `auster lab down`.
     pub owner: Option<Process>,
     pub namespaces: Vec<String>,
     pub processes: Vec<Process>,
@@ -87,7 +88,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Claims an id nobody has and writes the first record, owned by this process.
+    /// Claims an unused id and writes the first record, owned by this process.
     pub fn create(
         topology: &str,
         controller: &str,
@@ -141,7 +142,7 @@ impl Ledger {
             .for_each(Ledger::remove);
     }
 
-    /// Removes what labs left behind whose owner is gone, and says so. Takes root.
+    /// Removes the remains of labs whose owner has ended, and reports it. Needs root.
     pub fn sweep() {
         for path in record_paths() {
             let Some(ledger) = read(&path) else {
@@ -175,13 +176,13 @@ impl Ledger {
         format!("{}-{part}", self.record.id)
     }
 
-    /// Writes down namespaces that are about to be made.
+    /// Records namespaces that are about to be made.
     pub fn plan_namespaces(&mut self, names: Vec<String>) -> Result<(), Failure> {
         self.record.namespaces.extend(names);
         self.save()
     }
 
-    /// Writes down a process that was just started with [`ID_VARIABLE`] in its environment.
+    /// Records a process that was just started with [`ID_VARIABLE`] in its environment.
     pub fn note_process(&mut self, role: &str, pid: u32) -> Result<(), Failure> {
         self.record
             .processes
@@ -189,13 +190,13 @@ impl Ledger {
         self.save()
     }
 
-    /// Strikes out a process that has ended, so that its role can be given again.
+    /// Removes a process that has ended from the record, so that its role can be used again.
     pub fn forget_process(&mut self, ended: &Process) -> Result<(), Failure> {
         self.record.processes.retain(|process| process != ended);
         self.save()
     }
 
-    /// From now on the lab stays when this process ends.
+    /// Releases the lab: from now on it stays when this process ends.
     pub fn release(&mut self) -> Result<(), Failure> {
         self.record.owner = None;
         self.save()

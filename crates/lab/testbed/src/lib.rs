@@ -1,4 +1,4 @@
-//! Networks on this machine: namespaces, Open vSwitch, impaired links, who controls them, probes.
+//! Networks on this machine: namespaces, Open vSwitch, impaired links, controllers, probes.
 
 // The pages are read beside the source: links may lead to private items.
 #![allow(rustdoc::private_intra_doc_links)]

@@ -1,9 +1,9 @@
 //! Impaired links between network namespaces: a process that carries Ethernet frames between pairs
-//! of TAP devices and does to them what [`sim::link`] says.
+//! of TAP devices and impairs them as [`sim::link`] specifies.
 //!
-//! The kernel's netem is a module few machines have, cannot be seeded, and drops at egress only;
-//! this needs /dev/net/tun and nothing else. A TAP end has no checksum offload, so real checksums
-//! are on every frame. One process carries all impaired links of a lab.
+//! The kernel's netem is a module that few machines have, cannot be seeded, and drops at egress
+//! only; this process needs only /dev/net/tun. A TAP end has no checksum offload, so every frame
+//! has real checksums. One process carries all impaired links of a lab.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -34,7 +34,7 @@ pub struct Args {
     /// The same seed loses the same frames
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the counters of each direction go at the end, as JSON
+    /// Write the counters of each direction to this file at the end, as JSON
     #[arg(long, value_name = "FILE")]
     counters: Option<PathBuf>,
 }
@@ -66,12 +66,12 @@ pub struct Report {
     pub delivered: u64,
     pub delivered_bytes: u64,
     pub lost: u64,
-    /// Which frames the first of those were, by their place among all that were offered: the same
-    /// for the same seed.
+    /// The first of the lost frames, by their place among all offered frames: the same for the same
+    /// seed.
     pub first_lost: Vec<u64>,
     pub queue_full: u64,
     pub too_many_frames: u64,
-    /// Delivered by the model, refused by the device: it was down.
+    /// Frames that the model delivered and the device refused: it was down.
     pub write_failed: u64,
     /// The lateness of this process's deliveries against the model.
     pub late_mean_us: f64,
@@ -120,7 +120,7 @@ pub struct Direction {
 }
 
 impl Direction {
-    /// Takes what the device has, up to a turn's worth.
+    /// Reads the device's frames, up to a turn's worth.
     fn receive(&mut self, clock: &Clock, buffer: &mut [u8], spare: &mut Vec<Vec<u8>>) {
         for _ in 0..FRAMES_PER_TURN {
             // Nothing there (EAGAIN) and a device that is down (EIO) both end the turn.
@@ -184,7 +184,7 @@ impl Direction {
     }
 }
 
-/// The time since this process began, as the pure link wants it.
+/// The time since this process began, in the form that the pure link takes.
 struct Clock(std::time::Instant);
 
 impl Clock {
@@ -202,7 +202,7 @@ fn open(link: &TapLink, seed: u64) -> Result<[Direction; 2], String> {
     join(devices, names, &link.config, seed)
 }
 
-/// Both directions between two open TAP devices.
+/// Makes both directions of a link between two open TAP devices.
 pub fn join(
     [a, b]: [File; 2],
     [a_name, b_name]: [String; 2],
@@ -232,7 +232,7 @@ pub fn join(
     ])
 }
 
-/// Carries frames until `stop` is readable and `is_over` says that it means it.
+/// Carries frames until `stop` is readable and `is_over` confirms it.
 pub fn carry(
     directions: &mut [Direction],
     stop: &impl AsFd,

@@ -18,7 +18,8 @@ use nix::sys::socket::{
 use crate::tools::NETNS_DIR;
 use cli::parallel::joined;
 
-/// Runs `work` in a namespace made by `ip netns add`. File descriptors it opens stay in there.
+/// Runs `work` in a namespace made by `ip netns add`. File descriptors that it opens stay in the
+/// namespace.
 pub fn within<T: Send>(
     namespace: &str,
     work: impl FnOnce() -> io::Result<T> + Send,
@@ -49,9 +50,9 @@ fn silence_ipv6_here() -> io::Result<()> {
     Ok(())
 }
 
-/// Moves the calling thread into a new namespace without a name, silenced. It is gone with the
-/// last thread and socket in it, however they end. Threads and programs started from here are in
-/// it too.
+/// Moves the calling thread into a new namespace without a name, silenced. The namespace disappears
+/// with the last thread and socket in it, however they end. Threads and programs started from here
+/// are in it too.
 pub fn enter_new() -> io::Result<()> {
     nix::sched::unshare(CloneFlags::CLONE_NEWNET)?;
     silence_ipv6_here()
@@ -69,7 +70,7 @@ pub fn disable_checksum_offload(namespace: &str, devices: &[String]) -> io::Resu
     })
 }
 
-/// Makes (and opens, without blocking) a TAP device. It goes away with the descriptor.
+/// Makes and opens a non-blocking TAP device. The device disappears with the descriptor.
 pub fn open_tap(namespace: &str, device: &str) -> io::Result<File> {
     within(namespace, || open_tap_here(device))
 }
@@ -102,12 +103,12 @@ pub fn open_icmp_socket(namespace: &str) -> io::Result<OwnedFd> {
     })
 }
 
-/// A socket that sends and sees whole Ethernet frames of one device in the namespace.
+/// A socket that sends and receives whole Ethernet frames of one device in the namespace.
 pub fn open_packet_socket(namespace: &str, device: &str) -> io::Result<OwnedFd> {
     open_packet(namespace, device, SockProtocol::EthAll.into())
 }
 
-/// A socket that sends whole Ethernet frames and sees none, so that nothing is copied for it.
+/// A socket that sends whole Ethernet frames and receives none, so that nothing is copied for it.
 pub fn open_packet_sender(namespace: &str, device: &str) -> io::Result<OwnedFd> {
     open_packet(namespace, device, None)
 }
@@ -143,7 +144,7 @@ pub fn open_packet_listener_here(device: &str, buffer_bytes: usize) -> io::Resul
     Ok(opened)
 }
 
-/// [`open_packet_listener`] that sees what the device sends, too.
+/// [`open_packet_listener`] that also sees the frames that the device sends.
 pub fn open_packet_listener_both_ways(
     namespace: &str,
     device: &str,
@@ -156,7 +157,7 @@ pub fn open_packet_listener_both_ways(
 
 fn prepare_to_listen(opened: &OwnedFd, buffer_bytes: usize) -> io::Result<()> {
     setsockopt(opened, sockopt::ReceiveTimestampns, &true)?;
-    // Beyond the system's maximum, if we may.
+    // Beyond the system's maximum, if permitted.
     if setsockopt(opened, sockopt::RcvBufForce, &buffer_bytes).is_err() {
         setsockopt(opened, sockopt::RcvBuf, &buffer_bytes)?;
     }
@@ -191,7 +192,7 @@ pub fn widen_packet_sockets(process: u32, buffer_bytes: usize) -> io::Result<()>
 /// Turns the result of a system call that makes a descriptor into that descriptor or its error.
 fn owned(returned: libc::c_long) -> io::Result<OwnedFd> {
     Errno::result(returned)?;
-    // SAFETY: the call has just made it, and nobody else knows it.
+    // SAFETY: the call has just made the descriptor, and nothing else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(returned as i32) })
 }
 
@@ -210,14 +211,14 @@ fn read_option<T: Copy>(
 ) -> io::Result<()> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let place = (&raw mut *value).cast();
-    // SAFETY: `value` and `len` are valid for the call, and `len` says how big `value` is, which is
+    // SAFETY: `value` and `len` are valid for the call, and `len` is the size of `value`, which is
     // made of integers. The kernel keeps no pointer.
     let done = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut len) };
     Errno::result(done)?;
     Ok(())
 }
 
-/// Frames that a packet socket had no room for since the last time it was asked.
+/// Frames that a packet socket had no room for since the last call.
 pub fn packet_drops(socket: &OwnedFd) -> io::Result<u64> {
     let mut statistics = libc::tpacket_stats {
         tp_packets: 0,

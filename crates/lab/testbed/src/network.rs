@@ -1,9 +1,9 @@
 //! A topology made real: one Open vSwitch with a bridge per switch, a namespace per host.
 //!
-//! All bridges are of one ovs-vswitchd with the userspace datapath, in the lab's switch namespace,
-//! so that interface names of two labs, or of the machine, cannot meet. The controller has its own
+//! One ovs-vswitchd with the userspace datapath runs all bridges, in the lab's switch namespace, so
+//! that interface names of two labs, or of the machine, cannot clash. The controller has its own
 //! namespace, joined to the switches' by a link that can be impaired like any other. Everything is
-//! in the ledger before it is made; dropping a [`Network`] removes all of it.
+//! recorded in the ledger before it is made; dropping a [`Network`] removes all of it.
 
 use cli::program;
 use std::fs::File;
@@ -41,7 +41,7 @@ const SCHEMAS: [&str; 2] = [
     "/usr/local/share/openvswitch/vswitch.ovsschema",
 ];
 const START_TIME_MAX: Duration = Duration::from_secs(20);
-/// Between two looks at what the lab waits for.
+/// Pause between two checks of a condition that the lab waits for.
 const WAIT_REST: Duration = Duration::from_millis(5);
 const LINK_COUNTERS: &str = "links.json";
 
@@ -57,13 +57,13 @@ pub struct Options {
     /// Bytes that each port of Open vSwitch may keep while its process does not run. `None` keeps
     /// the system's default, 92 frames: at 60 Mbit/s, 18 ms.
     pub port_buffer_bytes: Option<usize>,
-    /// The version of OpenFlow that switches speak beside 1.3, in which tools ask them.
+    /// The version of OpenFlow that switches speak besides 1.3, the version that tools use.
     pub version: Option<Version>,
 }
 
 pub struct Network {
     pub topology: Topology,
-    /// `None` only while it is being taken apart.
+    /// `None` only while the network is being taken down.
     ledger: Option<Ledger>,
     children: Vec<Child>,
     patch: bool,
@@ -73,7 +73,7 @@ impl Network {
     /// Brings a network up: switches without a controller, hosts with addresses, links up.
     ///
     /// # Errors
-    /// The machine's (exit code 3), in one line; what was made until then is removed.
+    /// A machine failure (exit code 3), in one line; everything made until then is removed.
     pub fn start(
         topology: Topology,
         controller: &str,
@@ -136,7 +136,8 @@ impl Network {
         Ok(child)
     }
 
-    /// Ends the process of a role with SIGKILL: it has no last words, and is no casualty.
+    /// Ends the process of a role with SIGKILL: it has no last words, and does not count as a
+    /// casualty.
     pub fn kill(&mut self, role: &str) -> Result<(), Failure> {
         self.end(role, Signal::SIGKILL)
     }
@@ -146,12 +147,12 @@ impl Network {
         self.end(role, Signal::SIGTERM)
     }
 
-    /// Sends a signal that its process does not end by.
+    /// Sends the process of a role a signal that does not end it.
     pub fn signal(&self, role: &str, signal: Signal) -> Result<(), Failure> {
         self.process(role).map(|process| process.signal(signal))
     }
 
-    /// The process of a role.
+    /// The process id of a role.
     pub fn pid(&self, role: &str) -> Option<u32> {
         let process = self.process(role).ok()?;
         u32::try_from(process.pid).ok()
@@ -194,8 +195,8 @@ impl Network {
         Some(format!("{} ended ({status})", role.unwrap_or("a process")))
     }
 
-    /// Waits until something holds. Fails with `late` after this time, and with the last words in
-    /// `log` when a process of the lab ends.
+    /// Waits until `holds` returns true. Fails with `late` after this time, and with the last words
+    /// in `log` when a process of the lab ends.
     pub fn wait_until(
         &mut self,
         time: Duration,
@@ -217,8 +218,8 @@ impl Network {
         Ok(())
     }
 
-    /// Runs ovs-vsctl on the lab's database; without `--no-wait` it ends when the switch has done
-    /// what was asked.
+    /// Runs ovs-vsctl on the lab's database; without `--no-wait` it ends when the switch has
+    /// applied the change.
     pub fn vsctl<S: AsRef<str>>(&self, arguments: &[S]) -> Result<String, Failure> {
         let mut command = Command::new("ovs-vsctl");
         command
@@ -269,13 +270,13 @@ impl Network {
     /// Leaves the network running after this process, for `auster lab down` to remove.
     pub fn release(mut self) -> Result<(), Failure> {
         self.ledger.as_mut().expect("see ledger()").release()?;
-        // From here on nothing of it is ours to remove.
+        // From here on this process removes no part of the network.
         self.ledger = None;
         self.children.clear();
         Ok(())
     }
 
-    /// Takes the network down and answers what the impaired links did.
+    /// Takes the network down and returns the reports of the impaired links.
     pub fn stop(mut self) -> Vec<link::Report> {
         let processes = &self.ledger().record.processes;
         let relays: Vec<&Process> = processes.iter().filter(|p| p.role == "links").collect();
@@ -322,7 +323,7 @@ impl Network {
         Ok(())
     }
 
-    /// All wires, the end at the switches first; those of patch ports are none.
+    /// All wires, with the end at the switches first. Patch ports have no wires.
     fn wires(&self, options: &Options) -> Vec<Wire> {
         let switches = self.namespace(SWITCHES);
         let at = |end: Attachment| (switches.clone(), device(&self.topology, end));
@@ -345,7 +346,7 @@ impl Network {
         hosts.chain(links).chain([control]).collect()
     }
 
-    /// Wires that are wires are veth pairs; impaired ones are left to the relay.
+    /// Makes veth pairs for unimpaired wires; impaired wires are left to the relay.
     fn make_wires(&mut self, options: &Options) -> Result<(), Failure> {
         let switches = self.namespace(SWITCHES);
         let mut lines = vec!["link set lo up".to_string()];
@@ -528,7 +529,7 @@ impl Network {
         words
     }
 
-    /// A log of a process, in the lab's directory; its successor writes on.
+    /// Opens a process's log in the lab's directory; the process's successor appends to it.
     pub fn open_log(&self, name: &str) -> Result<File, Failure> {
         let path = self.dir().join(name);
         let file = File::options().create(true).append(true).open(&path);
@@ -582,7 +583,7 @@ impl Wire {
         here.map(|(_, device)| device.clone()).collect()
     }
 
-    /// The words of the relay of links.
+    /// The words for this link on the link relay's command line.
     fn words(&self) -> String {
         let [a, b] = self
             .ends

@@ -1,9 +1,9 @@
 //! The controller of a lab's switches and its transport: auster, another controller, or none.
 //!
 //! auster runs as a process of the lab in the controller's namespace. Over `tcp` and `tls` the
-//! switches dial it; over `quic` a relay on either side carries their channel. A controller of the
-//! user's stays where it is, in the machine's own namespace, and a forwarder of bytes stands in for
-//! it in the controller's, so that `tcp:127.0.0.1:6653` means what it means outside.
+//! switches dial it; over `quic` a relay on each side carries their channel. The user's own
+//! controller stays in the machine's own namespace. A byte forwarder stands in for it in the
+//! controller's namespace, so that `tcp:127.0.0.1:6653` means the same as outside.
 
 use cli::program;
 use std::collections::BTreeSet;
@@ -33,9 +33,9 @@ const RELAY_PORT: u16 = 6654;
 /// The OpenFlow port of the standby controller.
 const STANDBY_PORT: u16 = 6663;
 const START_TIME_MAX: Duration = Duration::from_secs(10);
-/// A controller that runs already accepts a connection within this.
+/// Time limit for a controller that already runs to accept a connection.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// Some are started by a Java machine and load their parts one by one.
+/// Some controllers run on a Java virtual machine and load their parts one by one.
 const FOREIGN_START_TIME_MAX: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The word of Open vSwitch's connection methods.
+    /// The keyword in Open vSwitch's connection methods.
     pub fn scheme(self) -> &'static str {
         match self {
             Transport::Tcp => "tcp",
@@ -70,14 +70,14 @@ impl Transport {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
     pub transport: Transport,
-    /// Relays dial with early data (0-RTT).
+    /// Whether relays dial with early data (0-RTT).
     pub early_data: bool,
-    /// The controller's addresses, at least one. The switches have the next address beside each.
+    /// The controller's addresses, at least one. For each, the switches have the next address.
     pub addresses: Vec<Ipv4Addr>,
-    /// A second controller, with its own relay, at the second address. Without it the one
-    /// controller listens at all addresses.
+    /// Whether a second controller, with its own relay, runs at the second address. Without it the
+    /// one controller listens at all addresses.
     pub standby: bool,
-    /// The controller runs on the machine's last core alone.
+    /// Whether the controller runs only on the machine's last core.
     pub on_last_core: bool,
 }
 
@@ -102,7 +102,7 @@ impl Site {
         }
     }
 
-    /// Gives both ends of the control link the addresses that a lab does not have by itself.
+    /// Gives both ends of the control link the addresses that a lab does not have by default.
     fn add_addresses(&self, network: &Network) -> Result<(), Failure> {
         for address in &self.addresses {
             if address.to_string() == CONTROLLER_ADDRESS {
@@ -126,7 +126,7 @@ pub enum Controller {
     Auster(Site),
     /// `tcp:HOST:PORT`, reached from the machine's own namespace.
     External(net::method::Method),
-    /// A program that is started by a shell in the controller's namespace.
+    /// A program that a shell starts in the controller's namespace.
     Command {
         name: String,
         words: String,
@@ -190,7 +190,8 @@ impl Controller {
         Part::ALL.into_iter().filter(is_there).collect()
     }
 
-    /// Refuses an address where nobody listens. All others are started by the laboratory.
+    /// Refuses a connection method at which no controller listens. The laboratory starts all other
+    /// controllers.
     pub fn check_reachable(&self) -> Result<(), String> {
         let Controller::External(net::method::Method::Dial(_, host, port)) = self else {
             return Ok(());
@@ -204,7 +205,7 @@ impl Controller {
         found.map(drop).map_err(problem)
     }
 
-    /// Whether it can control such a network; asked before anything is made.
+    /// Checks that the controller can control this network, before anything is made.
     pub fn check(&self, topology: &Topology) -> Result<(), Failure> {
         let has_loops = topology.links.len() >= topology.switches.len();
         if *self == Controller::Standalone && has_loops {
@@ -268,7 +269,7 @@ impl Part {
     }
 }
 
-/// The control plane of a running network. Its processes are the network's.
+/// The control plane of a running network. Its processes belong to the network.
 pub struct Plane {
     /// `None` for a controller that is not auster.
     site: Option<Site>,
@@ -279,8 +280,8 @@ pub struct Plane {
     bridges: Vec<String>,
 }
 
-/// Starts any controller by a shell, in the controller's namespace: `{address}` and `{port}` of its
-/// words are where it has to listen.
+/// Starts any controller with a shell, in the controller's namespace: `{address}` and `{port}` in
+/// its words stand for its listening address and port.
 fn start_command(network: &mut Network, words: &str) -> Result<Plane, Failure> {
     let port = OPENFLOW_PORT.to_string();
     let words = words.replace("{address}", CONTROLLER_ADDRESS);
@@ -354,7 +355,7 @@ impl Plane {
     pub fn status(&self) -> Option<Value> {
         let site = self.site.as_ref()?;
         let mut status = read_status(&status_socket(&self.dir, Part::Controller))?;
-        // Behind relays the controller sees the last step only, which is TCP.
+        // Behind relays the controller sees only the last hop, which is TCP.
         if site.transport == Transport::Quic {
             for switch in status["switches"].as_array_mut()? {
                 switch["transport"] = "quic".into();
@@ -405,7 +406,7 @@ impl Plane {
         Ok(ports_to(&table, &[OPENFLOW_PORT, STANDBY_PORT]))
     }
 
-    /// The socket at which a switch answers beside its controller.
+    /// A switch's management socket, separate from its controller.
     pub fn management_socket(&self, bridge: &str) -> PathBuf {
         self.dir.join(format!("{bridge}.mgmt"))
     }
@@ -425,7 +426,7 @@ impl Plane {
         Ok(entries)
     }
 
-    /// Starts a process again that has ended, as it was started first, and does not wait for it.
+    /// Restarts a process that has ended, as it was first started, and does not wait for it.
     pub fn start_again(&self, network: &mut Network, part: Part) -> Result<(), Failure> {
         match &self.site {
             Some(site) => start_part(network, part, site),
@@ -518,7 +519,7 @@ pub fn status_socket(dir: &Path, part: Part) -> PathBuf {
     }
 }
 
-/// True if auster's configuration asks for queues or policies.
+/// Whether auster's configuration asks for queues or policies.
 fn has_queues(network: &Network) -> bool {
     let text = std::fs::read_to_string(config_file(network)).unwrap_or_default();
     let config = text.parse::<toml::Table>();
@@ -529,7 +530,7 @@ fn database(network: &Network) -> String {
     format!("unix:{}", network.dir().join("db.sock").display())
 }
 
-/// Makes in the kernel the queues that the database asks for.
+/// Starts the process that makes the database's queues in the kernel.
 fn start_keeper(network: &mut Network) -> Result<(), Failure> {
     let (log, database) = (network.open_log("keeper.log")?, database(network));
     let keeper = network.spawn("keeper", Some(SWITCHES), program::auster()?, |command| {
@@ -540,7 +541,7 @@ fn start_keeper(network: &mut Network) -> Result<(), Failure> {
 }
 
 /// Starts one process. Over QUIC there is a relay beside the switches, one beside the controller,
-/// and a QUIC connection between.
+/// and a QUIC connection between them.
 fn start_part(network: &mut Network, part: Part, site: &Site) -> Result<(), Failure> {
     let dir = network.dir();
     let pki = dir.join("pki");
@@ -605,7 +606,7 @@ fn start_part(network: &mut Network, part: Part, site: &Site) -> Result<(), Fail
             .spawn(role, Some(namespace), program, configure)
             .map(drop);
     }
-    // Replaces itself, so that the process is the controller's.
+    // taskset replaces itself, so that the process is the controller's.
     let child = network.spawn(role, Some(namespace), "taskset", |command| {
         command.args(["-c", &last_core().to_string()]).arg(program);
         configure(command);
@@ -613,7 +614,7 @@ fn start_part(network: &mut Network, part: Part, site: &Site) -> Result<(), Fail
     child.map(drop)
 }
 
-/// Authorities, and certificates of a controller at [`CONTROLLER_ADDRESS`] and of a switch.
+/// Makes authorities, and certificates of a controller at [`CONTROLLER_ADDRESS`] and of a switch.
 pub fn make_certificates(pki: &Path) -> Result<(), Failure> {
     make_certificates_for(pki, CONTROLLER_ADDRESS)
 }
@@ -641,7 +642,7 @@ fn make_certificates_for(pki: &Path, controller: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// OVS's own flags: private key, certificate, and the authority that signs the other side.
+/// Adds OVS's own flags: private key, certificate, and the authority that signs the other side.
 pub fn identity(command: &mut Command, pki: &Path, name: &str) {
     let ca = if name == "switch" {
         "controllerca"
@@ -679,8 +680,8 @@ pub fn is_target(text: &str) -> bool {
     )
 }
 
-/// All switches at once. Open vSwitch's own maximal back-off of eight seconds is for networks of
-/// thousands; asked for one, 3.1 dials again after one to two.
+/// Sets the controller of all switches at once. Open vSwitch's own maximum back-off of eight
+/// seconds is for networks of thousands; set to one second, 3.1 redials after one to two.
 pub fn set_controllers(network: &Network, target: &str) -> Result<(), Failure> {
     let mut words = Vec::new();
     for switch in &network.topology.switches {
@@ -694,7 +695,7 @@ pub fn set_controllers(network: &Network, target: &str) -> Result<(), Failure> {
 
 /// Waits until something listens on a TCP port of one of the lab's namespaces.
 ///
-/// `log` is where whoever should listen says why it does not.
+/// `log` is the log of the process that should listen; the reason is there if it does not.
 pub fn wait_for_listener(
     network: &mut Network,
     part: &str,
@@ -712,12 +713,12 @@ fn wait_for_listener_within(
     log: &str,
 ) -> Result<(), Failure> {
     let namespace = network.namespace(part);
-    // From the socket table: a trial connection would look like a switch to the controller.
+    // Read the socket table: a trial connection would look like a switch to the controller.
     let listening = format!(":{port:04X} ");
     let is_there = || {
         let table = netns::within(&namespace, || {
             let read = |table| std::fs::read_to_string(format!("/proc/thread-self/net/{table}"));
-            // Those of IPv6 take IPv4's connections too; without IPv6 there is no such table.
+            // IPv6 listeners accept IPv4 connections too; without IPv6 there is no such table.
             Ok(read("tcp")? + &read("tcp6").unwrap_or_default())
         })
         .map_err(|e| Failure::machine(format!("{namespace}: {e}")))?;
@@ -754,7 +755,7 @@ pub fn forward(args: ForwardArgs) -> Result<(), Failure> {
         let (switch, _) = listener
             .accept()
             .map_err(|e| Failure::network(format!("accept: {e}")))?;
-        // A controller that is away is the switch's to notice: its connection closes, it redials.
+        // If the controller is down, the switch notices: its connection closes, and it redials.
         match TcpStream::connect(&target) {
             Ok(controller) => {
                 if let Err(e) = join(switch, controller) {

@@ -1,7 +1,7 @@
 //! ICMP echo between hosts, from one thread: a raw socket in each host's namespace.
 //!
-//! Quicker than a ping process per pair, and it separates what such processes blur: the round trip
-//! of a pair's first packet, which the controller takes part in, and of the later ones.
+//! This is quicker than a ping process per pair, and separates round trips that such processes mix:
+//! that of a pair's first packet, in which the controller takes part, and those of later packets.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,10 +13,10 @@ use nix::sys::socket::{MsgFlags, SockaddrIn, recv, sendto, setsockopt, sockopt};
 
 use crate::netns;
 
-/// How long an answer may take before its packet counts as lost, as ping(8) waits after its last.
+/// Time after which an unanswered packet counts as lost, as ping(8) waits after its last packet.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Data of one echo request, ping(8)'s default, and the least: our mark and a number.
+/// Bytes of data in an echo request: ping(8)'s default, and the minimum, our mark and a number.
 pub const DATA_BYTES: usize = 56;
 pub const DATA_BYTES_MIN: usize = 16;
 const HEADER_BYTES: usize = 8;
@@ -24,11 +24,11 @@ const ECHO_REPLY: u8 = 0;
 const ECHO_REQUEST: u8 = 8;
 /// Marks our own requests among those of others, with the sample's number after it.
 const MARK: [u8; 8] = *b"auster\x01\x01";
-/// Rest between packets of one pair, so that a later packet meets the flow entries that the first
+/// Pause between packets of one pair, so that a later packet meets the flow entries that the first
 /// one caused.
 const REST: Duration = Duration::from_millis(10);
 
-/// The longest that the operating system may hold up a sender without a packet being left out.
+/// The longest that the operating system may delay a sender before packets are left out.
 const HELD_UP_MAX: Duration = Duration::from_millis(10);
 
 /// One echo request and its result.
@@ -36,9 +36,9 @@ const HELD_UP_MAX: Duration = Duration::from_millis(10);
 pub struct Sample {
     pub from: usize,
     pub to: usize,
-    /// When it was sent, since the prober was made.
+    /// The time of sending, since the prober was made.
     pub sent: Duration,
-    /// `None` while, or if never, unanswered.
+    /// `None` as long as the request is unanswered.
     pub rtt: Option<Duration>,
 }
 
@@ -140,7 +140,7 @@ impl Prober {
     }
 
     /// Sends the packets of flows that are due before `until`, since the prober was made, and
-    /// takes answers until then.
+    /// receives answers until then.
     pub fn carry(&mut self, flows: &mut [Flow], until: Duration) -> io::Result<()> {
         while let Some(flow) = flows.iter_mut().min_by_key(|flow| flow.next) {
             let due = flow.next.min(until);
@@ -173,8 +173,8 @@ impl Prober {
         Ok(())
     }
 
-    /// Sends one request and answers its sample's number. What the kernel refuses to send (no
-    /// answer to ARP, say) is a lost packet like others.
+    /// Sends one request and returns its sample's number. A packet that the kernel refuses to send
+    /// (for want of an ARP answer, say) is lost like any other.
     fn send(&mut self, from: usize, to: usize, data_bytes: usize) -> usize {
         let number = self.samples.len();
         let packet = echo_request(self.identifier, number as u64, data_bytes);
@@ -193,14 +193,14 @@ impl Prober {
         number
     }
 
-    /// Waits for answers, but not longer than this, and books all that are there.
+    /// Waits for answers, at most `at_most`, and records all that have arrived.
     fn receive(&mut self, at_most: Duration) -> io::Result<()> {
         let mut polled: Vec<PollFd> = self
             .hosts
             .iter()
             .map(|(socket, _)| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
             .collect();
-        // Up to the next millisecond: poll(2) counts in these, and rounding down would spin.
+        // Rounded up: poll(2) counts in milliseconds, and rounding down would spin.
         let timeout = PollTimeout::try_from(at_most.as_micros().div_ceil(1000) as i32);
         poll(&mut polled, timeout.unwrap_or(PollTimeout::MAX))?;
         let now = self.started.elapsed();
@@ -239,7 +239,7 @@ struct Turn {
 }
 
 impl Turn {
-    /// Sends the next packet when the last one is answered or lost, and the rest is over.
+    /// Sends the next packet when the last one is answered or lost, and the pause is over.
     fn advance(&mut self, prober: &mut Prober, now: Duration) {
         if !self.last_is_over(prober, now) {
             return;
@@ -264,7 +264,7 @@ impl Turn {
         last.rtt.is_some() || now >= last.sent + ANSWER_TIME_MAX
     }
 
-    /// When something is to do even if no answer comes.
+    /// The time of the next action if no answer arrives.
     fn deadline(&self, prober: &Prober) -> Duration {
         self.rest_until
             .unwrap_or(self.last(prober).sent + ANSWER_TIME_MAX)
@@ -310,7 +310,7 @@ fn echo_request(identifier: u16, number: u64, data_bytes: usize) -> Vec<u8> {
     packet
 }
 
-/// The number in an answer to one of our requests, from an IPv4 packet as a raw socket gives it.
+/// The number in an answer to one of our requests, from an IPv4 packet as a raw socket returns it.
 fn echo_reply(packet: &[u8], identifier: u16) -> Option<u64> {
     let header_bytes = usize::from(packet.first()? & 0x0f) * 4;
     let icmp = packet.get(header_bytes..)?;
@@ -321,7 +321,7 @@ fn echo_reply(packet: &[u8], identifier: u16) -> Option<u64> {
     ours.then_some(u64::from_be_bytes(number))
 }
 
-/// RFC 1071.
+/// The checksum of RFC 1071.
 fn internet_checksum(bytes: &[u8]) -> u16 {
     let low = |pair: &[u8]| pair.get(1).copied().map_or(0, u32::from);
     let words = bytes

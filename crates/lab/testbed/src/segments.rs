@@ -1,4 +1,4 @@
-//! OpenFlow 1.3 to 1.5 read from the wire: TCP segments, put together to messages.
+//! Reads OpenFlow 1.3 to 1.5 from the wire: reassembles TCP segments into messages.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 #[derive(Debug)]
 pub struct Connections {
     port: u16,
-    /// The two directions of each, up and down, by the switch's port.
+    /// The two directions of each connection, up and down, by the switch's port.
     streams: BTreeMap<u16, [Bytestream; 2]>,
 }
 
@@ -19,7 +19,7 @@ impl Connections {
         }
     }
 
-    /// Gives each message that the frame makes whole, with the switch's port.
+    /// Passes on each message that the frame completes, with the switch's port.
     pub fn handle(&mut self, frame: &[u8], mut message: impl FnMut(u16, &[u8])) {
         let Some(segment) = Segment::read(frame) else {
             return;
@@ -33,7 +33,7 @@ impl Connections {
         streams[way].handle(&segment, |bytes| message(switch, bytes));
     }
 
-    /// The number of times that segments were missed, so that messages may be.
+    /// The number of times that segments were missed, and perhaps messages with them.
     pub fn gaps(&self) -> u64 {
         let streams = self.streams.values().flatten();
         streams.map(|stream| stream.gaps).sum()
@@ -46,7 +46,7 @@ pub struct Bytestream {
     /// The sequence number of the next byte; `None` before the first segment.
     next: Option<u32>,
     part: Vec<u8>,
-    /// Segments missed; what follows one is found again at a message's header.
+    /// Missed segments; after one, reading resumes at a message's header.
     pub gaps: u64,
 }
 
@@ -55,10 +55,10 @@ const HEADER_BYTES: usize = 8;
 const TYPE_MAX: u8 = 35;
 
 impl Bytestream {
-    /// Gives each message that the segment makes whole.
+    /// Passes on each message that the segment completes.
     pub fn handle(&mut self, segment: &Segment, message: impl FnMut(&[u8])) {
         if segment.is_first {
-            // A connection made anew.
+            // A new connection.
             self.next = Some(segment.sequence.wrapping_add(1));
             self.part.clear();
             return;
@@ -67,7 +67,7 @@ impl Bytestream {
             return;
         }
         let expected = *self.next.get_or_insert(segment.sequence);
-        // Bytes that were seen before, if any: of a retransmission.
+        // Bytes that were seen before, if any: a retransmission.
         let known = expected.wrapping_sub(segment.sequence) as i32;
         let fresh = match usize::try_from(known) {
             Ok(known) => segment.bytes.get(known..).unwrap_or_default(),
@@ -108,7 +108,7 @@ impl Bytestream {
     }
 }
 
-/// Whether bytes look like a message's first ones, as far as they go.
+/// Whether the bytes, as far as they go, look like the start of a message.
 fn begins_a_message(bytes: &[u8]) -> bool {
     let is_header = |b: &[u8; 4]| u16::from_be_bytes([b[2], b[3]]) as usize >= HEADER_BYTES;
     bytes
@@ -131,7 +131,7 @@ pub fn packet_out(message: &[u8]) -> Option<&[u8]> {
         let bytes = message.get(at..)?.first_chunk()?;
         Some(usize::from(u16::from_be_bytes(*bytes)))
     };
-    // In 1.5 a match stands before the actions.
+    // In 1.5 a match precedes the actions.
     match message.first() {
         Some(6) => message.get(16 + len(18)?.next_multiple_of(8) + len(12)?..),
         _ => message.get(24 + len(16)?..),
@@ -143,7 +143,7 @@ pub struct Segment<'a> {
     pub from: u16,
     pub to: u16,
     sequence: u32,
-    /// Bears SYN.
+    /// Whether the segment has SYN set.
     is_first: bool,
     bytes: &'a [u8],
 }
@@ -160,7 +160,7 @@ impl Segment<'_> {
         }
         let total = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
         let header = usize::from(packet[0] & 15) * 4;
-        // A short frame is padded; that of an offloaded segment says 0 when it is beyond 64 KiB.
+        // A short frame is padded; an offloaded segment beyond 64 KiB has a total length of 0.
         let packet = packet.get(..total).filter(|_| total > 0).unwrap_or(packet);
         let tcp = packet.get(header..)?;
         let fixed = tcp.first_chunk::<20>()?;
@@ -202,7 +202,7 @@ mod tests {
         message
     }
 
-    /// The numbers of the messages that a segment makes whole.
+    /// The numbers of the messages that a segment completes.
     fn take(stream: &mut Bytestream, sequence: u32, bytes: &[u8]) -> Vec<u8> {
         let frame = frame((40_000, 6653), sequence, bytes);
         let mut found = Vec::new();
@@ -217,7 +217,7 @@ mod tests {
         let all = [message(1), message(2)].concat();
         for cut in 0..=all.len() {
             let mut stream = Bytestream::default();
-            // Close to where sequence numbers begin again.
+            // Close to the wrap-around of sequence numbers.
             let base = u32::MAX - 100;
             let first = take(&mut stream, base, &all[..cut]);
             let second = take(&mut stream, base.wrapping_add(cut as u32), &all[cut..]);

@@ -1,4 +1,4 @@
-//! Reading the document that `auster run --status` gives.
+//! Reads the document that `auster run --status` provides.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub fn is_whole(status: Option<&Value>, topology: &Topology) -> bool {
         && link_count(status) == 2 * topology.links.len()
 }
 
-/// A line per switch; nothing when the controller cannot be asked.
+/// A table with a line per switch; empty when the controller's status is unknown.
 pub fn switch_table(status: Option<&Value>) -> String {
     if status.is_none() {
         return String::new();

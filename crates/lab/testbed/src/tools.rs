@@ -1,4 +1,4 @@
-//! The programs a lab is made with, and what it needs of the machine.
+//! The programs that make a lab, and its requirements on the machine.
 #![allow(unsafe_code)] // `std` cannot set the signal mask of a child.
 
 use std::ffi::OsString;
@@ -72,7 +72,7 @@ pub fn require_link_tools() -> Result<(), Failure> {
 }
 
 /// A command that starts a long-lived process of a lab: marked with the lab's id, and in a process
-/// group of its own, so that Ctrl-C reaches the lab alone, which then ends things in order.
+/// group of its own, so that Ctrl-C reaches the lab alone, which then ends its processes in order.
 pub fn lab_command(ledger: &Ledger, namespace: Option<&str>, program: impl AsRef<Path>) -> Command {
     marked_command(ledger.id(), &ledger.dir(), namespace, program)
 }
@@ -121,8 +121,8 @@ pub fn path() -> Result<OsString, Failure> {
     Ok(path)
 }
 
-/// Runs a command by a shell on the machine itself, to its end. An error has the last line of what
-/// it said.
+/// Runs a command to its end with a shell on the machine itself. An error has the last line of the
+/// command's errors.
 pub fn shell(words: &str) -> Result<(), String> {
     let mut shell = Command::new("sh");
     shell.args(["-c", words]).stdin(Stdio::null());
@@ -135,7 +135,7 @@ pub fn shell(words: &str) -> Result<(), String> {
     Err(format!("{last} ({})", output.status))
 }
 
-/// The shell of a lab, for threads beside the one that changes its network. Commands begin in the
+/// The shell of a lab, for threads beside the one that changes its network. Commands start in the
 /// lab's directory and find its Open vSwitch and `auster`.
 #[derive(Clone, Debug)]
 pub struct Shell {
@@ -144,7 +144,7 @@ pub struct Shell {
     path: OsString,
 }
 
-/// A command that has not ended by then is killed.
+/// Seconds after which a command that has not ended is killed.
 const COMMAND_TIME_MAX: &str = "600";
 
 impl Shell {

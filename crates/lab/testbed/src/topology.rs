@@ -43,14 +43,14 @@ pub struct Host {
     pub impairment: LinkConfig,
 }
 
-/// A link between two switches. The impairment holds in both directions.
+/// A link between two switches. The impairment applies in both directions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     pub ends: [Attachment; 2],
     pub impairment: LinkConfig,
 }
 
-/// A port of a switch, by the switch's place in [`Topology::switches`].
+/// A port of a switch, by the switch's index in [`Topology::switches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attachment {
     pub switch: usize,
@@ -72,7 +72,7 @@ impl Topology {
         Topology::generate_within(words, hosts_per_edge, (SWITCHES_MAX, HOSTS_MAX))
     }
 
-    /// The same with bounds of its own: the number of switches, and of hosts.
+    /// Makes a topology from its words, with other bounds on the number of switches and of hosts.
     pub fn generate_within(
         words: &str,
         hosts_per_edge: Option<usize>,
@@ -104,7 +104,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Adds `s<n>` with datapath id `n` and answers its place.
+    /// Adds `s<n>` with datapath id `n` and returns its index.
     pub fn add_switch(&mut self) -> usize {
         let number = self.switches.len() + 1;
         self.switches.push(Switch {
@@ -149,7 +149,7 @@ impl Topology {
         })
     }
 
-    /// The port where a switch's link to another one begins.
+    /// The port of a switch's link to another switch.
     pub fn port_towards(&self, switch: &str, far: &str) -> Result<Attachment, String> {
         let ends = self.link_between(switch, far).map(|link| link.ends);
         let mut ends = ends.into_iter().flatten();
@@ -186,7 +186,7 @@ impl Topology {
 /// A topology in words, before it is built.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
-    /// One switch; hosts are what is counted.
+    /// One switch; the number is that of its hosts.
     Single {
         hosts: usize,
     },
@@ -344,7 +344,7 @@ impl FromStr for Form {
     }
 }
 
-/// Reads `name=number` or a bare number per name, in order; each at least what `least` says.
+/// Reads `name=number` or a bare number per name, in order; each is at least its value in `least`.
 fn named_numbers(
     words: &str,
     parameters: &[&str],
@@ -401,7 +401,7 @@ mod tests {
         (t.switches.len(), t.links.len(), t.hosts.len())
     }
 
-    /// Which switches are reached from the first one over links.
+    /// Whether all switches are reached from the first one over links.
     fn is_connected(t: &Topology) -> bool {
         let mut reached = vec![false; t.switches.len()];
         reached[0] = true;

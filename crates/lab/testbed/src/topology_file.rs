@@ -109,7 +109,8 @@ fn topology_from_toml(name: &str, text: &str) -> Result<Topology, String> {
     Ok(topology)
 }
 
-/// Becomes part of an interface's name, which the kernel limits to 15 characters.
+/// Checks a name that becomes part of an interface's name, which the kernel limits to 15
+/// characters.
 fn checked_name(name: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     if !(1..=8).contains(&name.len()) || !name.chars().all(allowed) || name == "sw" || name == "c" {

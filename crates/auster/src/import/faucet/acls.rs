@@ -1,5 +1,6 @@
-//! Access lists of Faucet as auster's: the same rules in the same order. A list with a match that
-//! auster does not have is left out whole, as a list without one of its rules is another list.
+//! Converts Faucet's access lists to auster's: the same rules in the same order. A list with a
+//! match that auster does not have is left out as a whole, since without one of its rules it would
+//! be another list.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -22,7 +23,7 @@ pub struct Acl {
 
 #[derive(Debug)]
 pub struct Rule {
-    /// The match in the words of `ovs-ofctl`.
+    /// The match in `ovs-ofctl` syntax.
     pub text: String,
     pub allows: bool,
     /// The port that gets copies of its packets.
@@ -83,7 +84,8 @@ impl Acls {
         found
     }
 
-    /// Whether a list can judge routed packets: no rule of it matches what a router changes.
+    /// Whether a list can judge routed packets: none of its rules matches a field that a router
+    /// changes.
     pub fn fits_routed(&self, place: usize) -> bool {
         let rules = self.all.get(place).map_or(&[][..], |acl| &acl.rules);
         let matches = rules.iter().filter_map(|rule| matching(&rule.text).ok());
@@ -173,7 +175,7 @@ fn rule(fields: &[Entry], path: &str, report: &mut Report) -> Option<(Rule, Matc
 }
 
 fn word(key: &str, value: &Node) -> Option<String> {
-    // Faucet adds the bit that says that there is a tag.
+    // Faucet adds the bit that marks a tag as present.
     let key = if key == "vlan_vid" { "dl_vlan" } else { key };
     let text = match value.integer() {
         Some(number) => number.to_string(),

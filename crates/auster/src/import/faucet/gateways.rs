@@ -1,6 +1,6 @@
 //! Gateways and static routes of Faucet's VLANs. Faucet routes between the VLANs of one router; in
-//! auster all VLANs with a gateway are one router. So gateways are carried over only where that is
-//! the same.
+//! auster all VLANs with a gateway are one router. So gateways are carried over only if both route
+//! between the same VLANs.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use super::{Vlans, entries};
 use crate::import::report::{At, Report, shown};
 use crate::import::yaml::{Entry, Node, Value};
 
-/// The gateway of a VLAN, in the words of the file.
+/// The gateway of a VLAN, as written in the file.
 #[derive(Debug, Default)]
 pub struct Gateway {
     at: Option<At>,
@@ -23,7 +23,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Takes a key of a VLAN in. Returns whether it was about a gateway.
+    /// Reads a key of a VLAN. Returns whether it was about a gateway.
     pub fn read(&mut self, entry: &Entry, path: &str, report: &mut Report) -> bool {
         let path = format!("{path}.{}", entry.key);
         match entry.key.as_str() {

@@ -1,4 +1,4 @@
-//! Keys of Faucet that auster has nothing for, and why.
+//! Keys of Faucet without a counterpart in auster, and the reasons.
 
 use crate::import::yaml::{Node, Value};
 

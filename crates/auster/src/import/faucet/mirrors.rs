@@ -1,5 +1,5 @@
-//! Mirrors of Faucet as auster's. An interface names ports whose packets it gets as well, and a
-//! rule of an access list names a port, at each switch where packets come in.
+//! Converts Faucet's mirrors to auster's. An interface names ports whose packets are copied to it,
+//! and a rule of an access list names a port, at each switch where packets enter.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub struct Mirror {
     pub to: u32,
 }
 
-/// A port in the words of the file: its number or name.
+/// A port as written in the file: its number or name.
 #[derive(Clone, Debug)]
 pub struct Named {
     pub at: At,
@@ -60,7 +60,7 @@ impl Named {
         found.map(|(number, _)| *number)
     }
 
-    /// The name of the mirror to the port, if auster can have it.
+    /// The name of the mirror to the port, if auster accepts it.
     pub fn mirror(&self) -> Option<String> {
         match integer(&self.text) {
             Some(number) => Some(format!("port-{number}")),

@@ -16,7 +16,7 @@ pub struct Asked {
     rows: BTreeMap<Uuid, Qos>,
     /// The interfaces by name, each with the row that asks and every problem of that row.
     interfaces: BTreeMap<String, (Uuid, Result<Plan, String>)>,
-    /// All that the database has, whatever is asked of them.
+    /// The names of all interfaces in the database, whether or not queues are asked for.
     names: BTreeSet<String>,
 }
 
@@ -60,7 +60,7 @@ impl Asked {
         asked
     }
 
-    /// Each interface of a bond, as Open vSwitch does it.
+    /// Adds every interface of a bond, as Open vSwitch does.
     fn port(&mut self, port: &Port, qos: &Qos, socket_bytes: u32) {
         for interface in &port.interfaces {
             let plan = plan(qos, interface, socket_bytes);
@@ -105,7 +105,7 @@ pub fn steps(
     let plans = plans.filter_map(|(name, (_, plan))| Some((name, plan.as_ref().ok()?)));
     let sets = plans.filter(|(name, plan)| is_due(name, plan));
     let sets = sets.map(|(name, plan)| (name.clone(), Step::Set(plan.clone())));
-    // Those of other databases in this namespace are another's.
+    // Interfaces of other databases in this namespace are not ours to clear.
     let is_asked = |name: &&String| asked.names.contains(*name) || known.contains_key(*name);
     let is_failed = |name: &String| {
         let last = known
@@ -129,7 +129,7 @@ pub fn said(asked: &Asked, known: &Known) -> Vec<Transaction> {
             Ok(plan) => in_kernel(known.get(name), plan),
         };
         let of_row = said.entry(*row).or_insert(InKernel::Made);
-        // Of interfaces that share a row, what is wrong with one goes before what is right.
+        // If interfaces share a row, a problem with one takes precedence over success.
         if *of_row == InKernel::Made {
             *of_row = what;
         }
@@ -157,7 +157,8 @@ pub fn made(asked: &Asked, known: &Known) -> Vec<String> {
     made.map(|(name, _)| name.clone()).collect()
 }
 
-/// The changes of rows whose counters are old. A bond's row gets the sum over its interfaces.
+/// The changes of rows whose counters are out of date. A bond's row gets the sum over its
+/// interfaces.
 pub fn counted(asked: &Asked, counts: &BTreeMap<String, QueueCounts>) -> Vec<Transaction> {
     let mut of_rows: BTreeMap<Uuid, QueueCounts> = BTreeMap::new();
     for (name, counts) in counts {
@@ -177,7 +178,7 @@ pub fn counted(asked: &Asked, counts: &BTreeMap<String, QueueCounts>) -> Vec<Tra
         .collect()
 }
 
-/// Forgets interfaces that nothing is asked of and that have nothing.
+/// Forgets interfaces that have no queues and for which none are asked.
 pub fn prune(known: &mut Known, asked: &Asked, present: &BTreeSet<String>) {
     known.retain(|name, _| asked.interfaces.contains_key(name) || present.contains(name));
 }
@@ -294,7 +295,7 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    /// Everything that is asked is done, and `problem` is what comes of it.
+    /// The outcomes of all requested steps, each with `problem` as its result.
     fn known(asked: &Asked, problem: Option<&str>) -> Known {
         let steps = steps(asked, &Known::new(), &BTreeSet::new(), Some(true));
         let problem = problem.map(str::to_owned);
@@ -387,7 +388,7 @@ mod tests {
         assert!(told[0].contains("is no interface's name"), "{told:?}");
     }
 
-    /// The difference: what is there as it shall be is not touched, but compared now and then.
+    /// Only differences cause steps: correct queues are left alone, but compared now and then.
     #[test]
     fn what_is_as_it_was_is_left_and_what_is_not_is_done_once() {
         let old = asked("netdev", &[P1]);
@@ -412,7 +413,7 @@ mod tests {
         };
         let new = asked("netdev", &[changed]);
         assert_eq!(steps_of(&new, &present, None), ["p1 30mbit"]);
-        // The row is gone; and queues of a database that is not ours stay.
+        // Our row no longer exists. Queues of a database that is not ours stay.
         let none = asked(
             "netdev",
             &[Row {
@@ -427,7 +428,7 @@ mod tests {
             ["p1 clear"],
             "the port is"
         );
-        // Left by a process before this one.
+        // Queues left by an earlier process.
         let found = steps(&none, &Known::new(), &both, Some(true));
         assert_eq!(found, [("p1".to_owned(), Step::Clear)]);
         let mut known = done.clone();
@@ -437,7 +438,7 @@ mod tests {
         assert_eq!(known.len(), 0);
     }
 
-    /// Rows that have failed keep their last report; it stands for nothing.
+    /// Failed rows keep their last report, which no longer means anything.
     #[test]
     fn what_queues_that_are_made_have_counted_is_told_when_it_changes() {
         let rows = asked("netdev", &[P1]);
@@ -474,7 +475,7 @@ mod tests {
             ..P1
         };
         assert_eq!(said(&asked("netdev", &[told]), &failed), []);
-        // Somebody else's qdisc has come to where ours shall go from.
+        // A foreign qdisc has taken the place of ours, which is to be removed.
         let cleared = Outcome {
             step: Step::Clear,
             problem: Some("busy".to_owned()),
@@ -499,7 +500,7 @@ mod tests {
             said(&asked("netdev", std::slice::from_ref(&told)), &done),
             []
         );
-        // Rows have changed, and the kernel has not.
+        // The rows have changed, but the kernel has not.
         let changed = asked(
             "netdev",
             &[Row {
@@ -511,7 +512,7 @@ mod tests {
         assert_eq!(texts(&said(&changed, &known(&changed, None))).len(), 1);
     }
 
-    /// Queues that cannot be made leave those that are there.
+    /// Queues that cannot be made leave the existing ones unchanged.
     #[test]
     fn wrong_rows_change_nothing_and_are_told_with_all_that_is_wrong() {
         let done = known(&asked("netdev", &[P1]), None);

@@ -1,4 +1,4 @@
-//! The model beside a measurement.
+//! Comparison of the model with a measurement.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ pub struct Measured {
     cells: Vec<MeasuredCell>,
 }
 
-/// A document of `auster bench channel`, which measured before scenarios did.
+/// A document of `auster bench channel`, which made these measurements before scenarios did.
 #[derive(Deserialize)]
 struct BenchDocument {
     settings: BenchSettings,
@@ -81,7 +81,7 @@ impl Measured {
         let relay_wire = rows.first().and_then(|row| row["relay_wire"].as_u64());
         let relay_wire = relay_wire.and_then(|version| u8::try_from(version).ok());
         let relay_wire = relay_wire.ok_or_else(|| wrong("no row has relay_wire".to_owned()))?;
-        // A run without figures says so with nulls.
+        // A run without figures has nulls in their place.
         let rows = rows.iter().filter(|row| !row["messages"].is_null());
         let cells = rows.map(|row| MeasuredCell::of(row));
         Ok(Measured {
@@ -91,7 +91,7 @@ impl Measured {
     }
 }
 
-/// A field of a row: an axis, which is a word, or a column, which is a number.
+/// Reads a field of a row: an axis is a word, a column a number.
 fn field<T: FromStr>(row: &Value, key: &str) -> Result<T, String> {
     let words = match &row[key] {
         Value::String(words) => words.clone(),
@@ -111,7 +111,7 @@ fn all() -> f64 {
 }
 
 impl MeasuredCell {
-    /// A row of a scenario.
+    /// Reads a row of a scenario.
     fn of(row: &Value) -> Result<MeasuredCell, String> {
         let rtt: Rtt = field(row, "rtt_ms")?;
         let bursts = match &row["burst"] {
@@ -142,7 +142,7 @@ impl MeasuredCell {
         }
     }
 
-    /// The same cell; `Err` says why the model has it not.
+    /// Returns the same cell, or the reason why the model does not cover it.
     fn cell(&self, relay_wire: u8) -> Result<Cell, String> {
         let method = Method::parse(&self.method)?;
         wire::carrier(method, self.agents, relay_wire)?;
@@ -177,12 +177,12 @@ impl MeasuredCell {
     }
 }
 
-/// The model beside a measurement.
+/// The comparison of the model with a measurement.
 #[derive(Serialize)]
 pub struct Comparison {
     tolerance_percent: f64,
     cells: Vec<Compared>,
-    /// Cells that the model has not, by reason.
+    /// Cells that the model does not cover, by reason.
     left_out: Vec<LeftOut>,
 }
 

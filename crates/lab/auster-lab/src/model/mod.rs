@@ -1,4 +1,4 @@
-//! `auster model`: what it costs in bytes to carry messages, by the published equations and by a
+//! `auster model`: the cost in bytes of carrying messages, by the published equations and by a
 //! model of the real stacks, with the figures that `scenarios/channel-*.toml` measure.
 
 mod against;
@@ -21,15 +21,15 @@ pub struct Args {
     /// The scenario to model [default: scenarios/overhead.toml as it was built in]
     #[arg(value_name = "SCENARIO.toml")]
     scenario: Option<PathBuf>,
-    /// Equations 1 to 5 of the paper on quicSDN, with three readings of its law of bursts; both
-    /// models where neither is named
+    /// Equations 1 to 5 of the quicSDN paper, with three readings of its law of bursts; without
+    /// --paper and --wire, both models
     #[arg(long)]
     paper: bool,
     /// The bytes that TCP, TLS and QUIC really put on the wire
     #[arg(long)]
     wire: bool,
-    /// The result.json of scenarios/channel-*.toml: the model of --wire beside each of its runs.
-    /// The exit code is 1 when one differs by more than 10 %
+    /// Compare each run in this result.json of scenarios/channel-*.toml with the model of --wire.
+    /// The exit code is 1 if one differs by more than 10 %
     #[arg(long, value_name = "RESULT.json")]
     against: Option<PathBuf>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Some(path) => Some(against::Measured::read(path)?),
         None => None,
     };
-    // With measurements, theirs are the cells.
+    // With measurements, the cells come from them.
     let has_paper = args.paper || (!args.wire && measured.is_none());
     let has_wire = measured.is_none() && (args.wire || !args.paper);
     let measurement = args.output.begin()?;

@@ -11,8 +11,8 @@ use report::plot::{Plot, Series};
 
 /// The saving that the paper gives for its testbed, for two agents.
 const PUBLISHED_SAVING_PERCENT: f64 = 82.0;
-/// Where the largest savings are looked for, and what Fig. 2 is drawn over: these times powers of
-/// ten.
+/// Points of the search for the largest savings, and of the x axis of Fig. 2: these digits times
+/// powers of ten.
 const MEAN_DIGITS: &[i32] = &[1, 2, 4, 5];
 const MEAN_DECADES: std::ops::Range<i32> = -3..4;
 const PLOT_MS_DIGITS: &[i32] = &[1, 2, 5];
@@ -161,7 +161,7 @@ impl Figures {
         text + "\n"
     }
 
-    /// Fig. 2: transmission and acknowledgements over the buffering time.
+    /// Plots Fig. 2: transmission and acknowledgements over the buffering time.
     pub fn plot(&self, entry: &PaperEntry, kept: &Results) -> Result<(), Failure> {
         for &rate in &entry.rates_per_s {
             for &agents in &entry.agents {
@@ -228,13 +228,13 @@ impl Pair {
     }
 }
 
-/// Halves up, as the table of the specification has them.
+/// Formats figures rounded half up, as in the table of the specification.
 fn words(packets: f64, bytes: f64, ack_bytes: f64) -> String {
     let kb = |bytes: f64| (bytes / 1e3).round();
     format!("{}: {} + {}", packets.round(), kb(bytes), kb(ack_bytes))
 }
 
-/// Steps written as decimal numbers, so that 0.2 is the number that is printed so.
+/// Returns the steps, parsed from decimal text, so that 0.2 is the number that prints as 0.2.
 fn steps(digits: &[i32], decades: std::ops::Range<i32>) -> impl Iterator<Item = f64> {
     let number = |(digit, decade)| format!("{digit}e{decade}").parse().ok();
     decades

@@ -17,19 +17,19 @@ use cli::toml_problem;
 /// The scenario that `auster model` uses by default.
 pub const BUILT_IN: &str = include_str!("../../../../../scenarios/overhead.toml");
 
-/// More than any published figure needs, and seconds of work.
+/// More than any published figure needs, and still only seconds of work.
 const CELLS_MAX: usize = 20_000;
 const AGENTS_MAX: u32 = 1000;
-/// The round-trip time above which a tenth of a millisecond of the machine's does not matter.
+/// Round-trip time above which a tenth of a millisecond added by the machine does not matter.
 const LONG_RTT_MS: f64 = 20.0;
-/// Agents of a measurement, and so of the model of one.
+/// The most agents of a measurement, and so of its model.
 const WIRE_AGENTS_MAX: usize = 16;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     pub kind: String,
-    /// One line that says what it shows.
+    /// One line that says what the scenario shows.
     pub title: String,
     pub paper: PaperEntry,
     pub wire: WireEntry,
@@ -68,7 +68,7 @@ pub struct WireEntry {
     pub seeds: u64,
 }
 
-/// The properties of the machine that change bytes; `sim::overhead::wire::Host` has the meanings.
+/// Properties of the machine that affect the bytes; `sim::overhead::wire::Host` explains them.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostEntry {
@@ -80,7 +80,7 @@ pub struct HostEntry {
 }
 
 impl Scenario {
-    /// All that is wrong with it in one line.
+    /// Parses a scenario. The error lists all problems in one line.
     pub fn parse(text: &str) -> Result<Scenario, String> {
         let scenario: Scenario = toml::from_str(text).map_err(|e| toml_problem(text, &e))?;
         let problems = scenario.problems();
@@ -195,8 +195,7 @@ impl WireEntry {
         }
     }
 
-    /// All cells, those of one number of agents after the other. The methods change first, then the
-    /// seeds.
+    /// Returns all cells, one number of agents after the other. Methods vary fastest, then seeds.
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for agents in &self.agents {
@@ -238,8 +237,8 @@ impl WireEntry {
     }
 }
 
-/// The seconds for which messages are sent, as in scenarios/channel-*.toml: enough of them for a
-/// 99th percentile, or 300 in all where they are few.
+/// Returns the seconds for which messages are sent, as in scenarios/channel-*.toml: enough messages
+/// for a 99th percentile, or 300 in all at low rates.
 fn seconds(condition: &Condition) -> f64 {
     let is_short = condition.rtt.ms < LONG_RTT_MS;
     match condition.rate_per_s {
@@ -270,7 +269,7 @@ impl PaperEntry {
 }
 
 impl HostEntry {
-    /// The stated figures over those of the model.
+    /// Returns the model's figures, with the stated ones in place of the defaults.
     pub fn over_default(self) -> Host {
         let or = |us: Option<f64>, default: Duration| {
             us.map_or(default, |us| Duration::from_secs_f64(us / 1e6))
@@ -286,7 +285,7 @@ impl HostEntry {
     }
 }
 
-/// A scenario of overhead from its file.
+/// Reads a scenario of overhead from its file.
 pub fn read(path: &Path) -> Result<Scenario, Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
     Scenario::parse(&text).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))

@@ -6,7 +6,7 @@ use report::plot::Series;
 
 /// The number of lines that a plot can distinguish by colour and dash.
 const LINES_MAX: usize = 8;
-/// Those that go into the first plot when there are more.
+/// Methods in the first plot when one plot cannot show all.
 const KNOWN: [&str; 8] = [
     "tcp",
     "tcp-nagle",
@@ -26,7 +26,7 @@ pub struct Entry {
     pub cell: String,
 }
 
-/// Methods down, rates and losses across.
+/// Formats a table with methods down, and rates and losses across.
 pub fn matrix(entries: &[Entry]) -> String {
     let mut columns: Vec<(f64, f64)> = entries
         .iter()
@@ -56,8 +56,8 @@ pub fn matrix(entries: &[Entry]) -> String {
     table(&header, &rows)
 }
 
-/// Sets of lines that a reader can distinguish: what is best known first, and in the others the
-/// first line again, to compare with.
+/// Splits lines into sets that a reader can distinguish. The first set has the best known lines;
+/// each other set repeats its first line for comparison.
 pub fn readable(lines: &[Series]) -> Vec<Vec<Series>> {
     if lines.len() <= LINES_MAX {
         return if lines.is_empty() {
@@ -92,7 +92,7 @@ mod tests {
         let names: Vec<&str> = METHODS.iter().map(|method| method.name).collect();
         let lines: Vec<Series> = names.iter().map(|name| line(name)).collect();
         let plots = readable(&lines);
-        // The known ones, and seven at a time of the others.
+        // One plot of the known methods, then the others seven at a time.
         let others = names.len() - KNOWN.len();
         assert_eq!(plots.len(), 1 + others.div_ceil(LINES_MAX - 1));
         assert!(

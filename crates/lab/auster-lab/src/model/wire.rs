@@ -1,4 +1,4 @@
-//! The model of the wire, cell by cell as `scenarios/channel-*.toml` measure.
+//! The model of the wire, cell by cell as `scenarios/channel-*.toml` measure it.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ const RTO_MIN: Duration = Duration::from_millis(200);
 /// The baselines of savings; TLS with the same window is a third.
 const BASELINES: [&str; 2] = ["tcp", "tls"];
 
-/// The figures of a cell that the model has, by their names in the measurement.
+/// The figures that the model has for a cell, by their names in the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellResult {
     pub method: &'static str,
@@ -51,7 +51,7 @@ pub struct CellResult {
     pub handshake_bytes_per_message: f64,
 }
 
-/// The cells of a scenario; `Err` where the model has one of them not.
+/// Returns the cells of a scenario, or an error if the model does not cover one of them.
 pub fn cells(scenario: &WireEntry) -> Result<Vec<Cell>, String> {
     let cells = scenario.cells();
     cells
@@ -126,7 +126,7 @@ fn handshake(outcome: &Outcome) -> f64 {
     outcome.handshake_bytes as f64 / outcome.messages.max(1) as f64
 }
 
-/// The cell's messages and losses are those of the bench, by its seed.
+/// Sets up a cell. Its seed gives the same messages and losses as in the bench.
 fn setup(cell: &Cell, host: HostEntry, relay_wire: u8) -> Result<Setup, String> {
     let carrier = carrier(cell.method, cell.agents, relay_wire)?;
     let messages = |direction| {
@@ -165,7 +165,7 @@ fn setup(cell: &Cell, host: HostEntry, relay_wire: u8) -> Result<Setup, String> 
     })
 }
 
-/// The lane that a relay deals the flow of `stamp` to.
+/// Returns the lane to which a relay assigns the flow of `stamp`.
 fn lane_of(stamp: &Stamp, direction: Direction, lanes: u16) -> u16 {
     let mut bytes = BytesMut::new();
     source::encode(stamp, direction, source::MESSAGE_BYTES_MIN, &mut bytes);
@@ -176,7 +176,7 @@ fn lane_of(stamp: &Stamp, direction: Direction, lanes: u16) -> u16 {
     }
 }
 
-/// `Err` for what the model has not.
+/// Returns the model's carrier for a method; `Err` if the model does not cover it.
 pub fn carrier(method: &Method, agents: usize, relay_wire: u8) -> Result<Carrier, String> {
     if method.congestion != method::Congestion::Cubic {
         return Err(format!("{}: the model has CUBIC and no other", method.name));
@@ -252,7 +252,7 @@ fn figures(results: &[CellResult]) -> Vec<Figure<'_>> {
     figures.collect()
 }
 
-/// The tables as the bench prints them, and what is saved.
+/// Formats the tables as the bench prints them, and the savings.
 pub fn text(results: &[CellResult]) -> String {
     let all = figures(results);
     let mut text = String::new();
@@ -295,7 +295,7 @@ impl Figure<'_> {
         }
     }
 
-    /// The savings of a method over QUIC, where there is something to compare it with.
+    /// Returns the savings of a method over QUIC, if there is a baseline to compare it with.
     fn savings(&self, others: &[&Figure]) -> Option<Entry> {
         let method = Method::parse(self.first.method).ok()?;
         let against = |name: &str| {
@@ -321,7 +321,7 @@ impl Figure<'_> {
     }
 }
 
-/// Overhead over the rate for each number of agents, and over agents for each rate.
+/// Plots overhead over the rate for each number of agents, and over agents for each rate.
 pub fn plot(results: &[CellResult], kept: &Results) -> Result<(), Failure> {
     let all = figures(results);
     type Read = fn(&Figure) -> f64;
@@ -376,7 +376,7 @@ pub fn plot(results: &[CellResult], kept: &Results) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A line per method; none where there is but one x.
+/// Returns one line per method, except for methods with only one x.
 fn lines<'a>(figures: impl Iterator<Item = &'a Figure<'a>>, x: fn(&Figure) -> f64) -> Vec<Series> {
     let mut lines: Vec<Series> = Vec::new();
     for figure in figures {

@@ -14,7 +14,7 @@ pub struct Figure {
     pub spread: Option<Spread>,
 }
 
-/// The range of values that a figure may as well have had.
+/// The range of values that a figure could equally have had.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
     /// Half the width of the 95 % confidence interval.
@@ -60,12 +60,12 @@ pub enum Against {
 }
 
 impl Figure {
-    /// The figure of the numbers or summaries that a path has found. `None` where nothing was
-    /// measured.
+    /// Returns the figure of the numbers or summaries that a path has found, or `None` where
+    /// nothing was measured.
     ///
     /// # Errors
     ///
-    /// Names the problem where a value is no figure.
+    /// Names the problem if a value is not a figure.
     pub fn of(
         values: &[&Value],
         stat: Option<Stat>,
@@ -154,8 +154,8 @@ impl Figure {
         }
     }
 
-    /// Held against `other`. Confidence intervals are combined as those of independent means, to
-    /// the first order; with a range on either side, the ends are.
+    /// Compares the figure with `other`. Confidence intervals are combined as for independent
+    /// means, to first order; with a range on either side, the ends are combined.
     pub fn against(&self, other: &Figure, how: Against) -> Result<Figure, String> {
         if how != Against::Difference && other.value == 0.0 {
             return Err("it is held against 0".to_owned());
@@ -198,7 +198,7 @@ impl Figure {
         }
     }
 
-    /// More than `other` by more than both spreads.
+    /// Whether the figure exceeds `other` by more than both spreads.
     pub fn is_above(&self, other: &Figure) -> bool {
         self.ends().0 > other.ends().1
     }
@@ -211,12 +211,12 @@ impl Figure {
         }
     }
 
-    /// Without its spread.
+    /// Formats the figure without its spread.
     pub fn shown(&self, decimals: Option<usize>) -> String {
         show(self.value, self.decimals(decimals))
     }
 
-    /// `3.54 ± 0.76`, or `198 (197 to 200)`.
+    /// Formats the figure with its spread: `3.54 ± 0.76`, or `198 (197 to 200)`.
     pub fn with_spread(&self, decimals: Option<usize>) -> String {
         let places = self.decimals(decimals);
         let value = show(self.value, places);
@@ -243,7 +243,7 @@ fn ordered(a: f64, b: f64) -> Spread {
     Spread::Range(a.min(b), a.max(b))
 }
 
-/// The number of decimals that shows `DIGITS` digits.
+/// Returns the number of decimals that shows `DIGITS` digits.
 fn decimals(value: f64) -> usize {
     if value == 0.0 {
         return 1;
@@ -275,7 +275,7 @@ pub fn show(value: f64, decimals: usize) -> String {
     format!("{sign}{grouped}{fraction}")
 }
 
-/// A number as the list has it: all its digits, and no more.
+/// Formats a number as in the list: all its digits, and no more.
 pub fn plain(value: f64) -> String {
     let places = (0..=6).find(|places| {
         let scale = 10f64.powi(*places);

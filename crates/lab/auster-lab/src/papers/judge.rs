@@ -1,4 +1,4 @@
-//! The list held against the results: what each entry is worth, by its rules and nothing else.
+//! Comparison of the list with the results: each entry's verdict follows from its rules alone.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use crate::papers::path::Path;
 use crate::papers::store::{Store, Stored};
 use crate::papers::template;
 
-/// Everything that a report says.
+/// The contents of a report.
 #[derive(Debug)]
 pub struct Book<'a> {
     pub chapters: Vec<Chapter<'a>>,
-    /// Figures that a result should have and has not; in a quick run there are some.
+    /// Figures missing from a result that should have them; a quick run has some.
     pub unresolved: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ pub struct Chapter<'a> {
     pub items: Vec<Item<'a>>,
 }
 
-/// An entry with what was found.
+/// An entry with its findings.
 #[derive(Debug)]
 pub struct Item<'a> {
     pub entry: &'a Entry,
@@ -36,9 +36,9 @@ pub struct Item<'a> {
     pub rows: Vec<Row<'a>>,
     pub found: Option<String>,
     pub why: Option<String>,
-    /// The pictures that there are, as SVG.
+    /// The available pictures, as SVG.
     pub plots: Vec<String>,
-    /// The measurements that it is from, in the order of the entry.
+    /// The measurements behind the item, in the order of the entry.
     pub sources: Vec<&'a str>,
 }
 
@@ -77,7 +77,7 @@ impl Verdict {
         Verdict::NotMeasured,
     ];
 
-    /// Whether something is not as the paper says.
+    /// Whether something differs from the paper's claim.
     pub fn asks_why(self) -> bool {
         use Verdict::{Impossible, InPart, Not, Tested};
         matches!(self, InPart | Not | Impossible | Tested)
@@ -113,7 +113,8 @@ impl<'a> Book<'a> {
                 verdict,
                 measured,
                 found: entry.found.as_ref().map(fill),
-                // Beside a claim that holds, it would explain what is not so.
+                // Beside a claim that holds, the reason would explain a difference that does not
+                // exist.
                 why: (entry.why.as_ref().filter(|_| verdict.asks_why())).map(fill),
                 plots: pictures(entry, store),
                 sources: sources(entry),
@@ -145,7 +146,8 @@ impl<'a> Book<'a> {
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// The number of entries of each verdict; those measured in part are counted apart.
+    /// Returns the number of entries with each verdict; those measured in part are counted
+    /// separately.
     pub fn counts(&self) -> Vec<(String, Verdict, usize)> {
         let mut counts = Vec::new();
         for verdict in Verdict::ALL {
@@ -167,7 +169,7 @@ impl<'a> Book<'a> {
 }
 
 impl Item<'_> {
-    /// Whether nothing of it is missing.
+    /// Whether no part of the item is missing.
     pub fn is_whole(&self) -> bool {
         self.verdict == Verdict::NotMeasured || self.measured.0 == self.measured.1
     }
@@ -256,7 +258,7 @@ fn relate(rows: &mut [Row]) {
 }
 
 impl Value {
-    /// Whether it has a part in the verdict.
+    /// Whether the value counts for the verdict.
     pub fn is_judged(&self) -> bool {
         let is_check = matches!(self.source, Source::Checks(_));
         is_check || self.rule.is_some() || self.exceeds.is_some() || self.relation.is_some()
@@ -266,7 +268,7 @@ impl Value {
 /// Why there is no figure.
 enum Missing {
     NoResult(String),
-    /// The document has the figure's place, and says that it was not measured.
+    /// The document has a place for the figure, and marks it as not measured.
     Empty,
     Unresolved(String),
 }
@@ -316,7 +318,7 @@ fn operand_of(operand: &Operand, store: &Store) -> Result<Figure, Missing> {
     Ok(figure.times(operand.times / per))
 }
 
-/// The first path that leads anywhere, and the values there.
+/// Returns the first path that finds anything, with the values there.
 fn first_of<'p, 'v>(
     paths: &'p [Path],
     stored: &'v Stored,
@@ -346,14 +348,14 @@ fn checks(words: &str, value: &Value, store: &Store) -> Result<(usize, usize), M
     }
 }
 
-/// Finds words in a check; `*` between them stands for anything.
+/// Whether a check contains these words; `*` between them matches anything.
 fn says(what: &str, words: &str) -> bool {
     let mut parts = words.split('*');
     let rest = parts.try_fold(what, |rest, part| Some(rest.split_once(part)?.1));
     rest.is_some()
 }
 
-/// The elements of every list called `checks`, at the root or in each network.
+/// Collects the elements of every list called `checks`, at the root or in each network.
 fn gather<'d>(document: &'d Json, lists: &mut Vec<&'d Json>) {
     lists.extend(document["checks"].as_array().into_iter().flatten());
     let networks = document["networks"].as_array().into_iter().flatten();
@@ -393,7 +395,7 @@ impl Bound {
     }
 }
 
-/// `83 ± 2.7 ms`, where the paper has a spread that is the rule.
+/// Formats the paper's value: `83 ± 2.7 ms`, where the paper's spread is the rule.
 fn paper_words(value: &Value) -> String {
     let spread = match value.rule {
         Some(Rule::Within(half)) => format!(" ± {}", plain(half)),
@@ -426,8 +428,8 @@ fn rule_words(value: &Value) -> String {
     words.join("; ")
 }
 
-/// The verdict over all judged rows: far better, all as said, some of it, none of it. Missing
-/// values say so beside it.
+/// Returns the verdict over all judged rows: far better, all as claimed, some, or none. The counts
+/// beside it show missing values.
 fn verdict(entry: &Entry, rows: &[Row]) -> (Verdict, (usize, usize)) {
     let judged: Vec<&Row> = rows.iter().filter(|row| row.value.is_judged()).collect();
     let known = || {

@@ -1,6 +1,6 @@
-//! The list of the papers' figures, tables and headline numbers: `scenarios/papers.toml`. It says
-//! what a paper claims, where our figure of it is, and by which rule the two are compared. It has
-//! no result in it.
+//! The list of the papers' figures, tables and headline numbers: `scenarios/papers.toml`. It names
+//! a paper's claim, the place of our figure, and the rule that compares the two. It contains no
+//! results.
 
 use crate::papers::figure::{Against, Several, Stat};
 use crate::papers::path::Path;
@@ -28,7 +28,7 @@ pub struct Measurement {
     pub by: Option<String>,
 }
 
-/// Words after `auster`, and about how long it takes.
+/// Arguments after `auster`, and the approximate duration.
 #[derive(Clone, Debug)]
 pub struct Form {
     pub words: Vec<String>,
@@ -41,7 +41,7 @@ pub struct Paper {
     pub title: String,
     pub authors: String,
     pub source: String,
-    /// Figures and tables that draw or define something, and find nothing.
+    /// Figures and tables that draw or define something, and report no finding.
     pub drawings: Vec<Drawing>,
     pub entries: Vec<Entry>,
 }
@@ -64,13 +64,13 @@ pub struct Entry {
     pub sentence: Option<String>,
     /// A sentence on what we found, with `{name}` for values.
     pub found: Option<String>,
-    /// Why it is not as the paper says, or cannot be; likewise.
+    /// Why the finding differs from the paper, or cannot agree; also with `{name}` for values.
     pub why: Option<String>,
-    /// The paper has no such claim: ours, by its side.
+    /// Whether the claim is ours, beside those of the paper, which has no such claim.
     pub is_beyond: bool,
-    /// It cannot be repeated at all.
+    /// Whether the entry cannot be repeated at all.
     pub is_impossible: bool,
-    /// Tests that hold the claim where there is nothing to measure.
+    /// Tests that verify the claim where there is nothing to measure.
     pub tests: Vec<String>,
     pub values: Vec<Value>,
     pub plots: Vec<Plot>,
@@ -89,7 +89,7 @@ pub struct Value {
     pub rule: Option<Rule>,
     /// A relation that the paper claims between this figure and another of the entry.
     pub relation: Option<Relation>,
-    /// The bound that makes it far better than the paper.
+    /// The bound at which the figure is far better than the paper.
     pub exceeds: Option<Bound>,
 }
 
@@ -99,7 +99,7 @@ pub enum Source {
         operand: Operand,
         against: Option<Box<(Operand, Against)>>,
     },
-    /// Those of the verdict's checks that have these words in them.
+    /// The verdict's checks that contain these words.
     Checks(String),
 }
 
@@ -107,12 +107,12 @@ pub enum Source {
 #[derive(Debug)]
 pub struct Operand {
     pub measurement: String,
-    /// Places of the figure in documents of different versions; the first that is there counts.
+    /// Places of the figure in documents of different versions; the first one found counts.
     pub paths: Vec<Path>,
     pub stat: Option<Stat>,
     pub several: Several,
     pub times: f64,
-    /// Divided by what is here, if it is anywhere; the first that is there counts.
+    /// Places of the divisor, if there is one; the first one found counts.
     pub per: Vec<Path>,
 }
 
@@ -137,7 +137,7 @@ pub enum Rule {
 pub struct Relation {
     /// The name of the other value.
     pub other: String,
-    /// Ours is to be more, and not less.
+    /// Whether this value must be more than the other; otherwise less.
     pub is_more: bool,
 }
 
@@ -151,7 +151,7 @@ pub enum Bound {
 #[derive(Debug)]
 pub struct Plot {
     pub measurement: String,
-    /// Its names in different versions; the first that is there counts.
+    /// The picture's names in different versions; the first one found counts.
     pub files: Vec<String>,
 }
 
@@ -170,7 +170,7 @@ impl Measurement {
         }
     }
 
-    /// How its stored results were made.
+    /// Describes how the stored results were made.
     pub fn told(&self) -> String {
         match (&self.by, self.form(Which::Long)) {
             (Some(by), _) => by.clone(),
@@ -210,7 +210,7 @@ impl Which {
     }
 }
 
-/// `Fig. 8.1` of `timeouts` as a place in a page: `timeouts-fig-8-1`.
+/// Returns the anchor of `Fig. 8.1` of `timeouts` in a page: `timeouts-fig-8-1`.
 pub fn anchor(paper: &str, place: &str) -> String {
     let mut anchor = paper.to_owned();
     for part in place.split(|c: char| !c.is_ascii_alphanumeric()) {

@@ -1,4 +1,4 @@
-//! The same as a table for `docs/papers.md`, between two marks in the file.
+//! The report as a table for `docs/papers.md`, between two marks in the file.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use cli::date::day;
 pub const BEGIN: &str = "<!-- what follows is written by `auster papers report` -->";
 pub const END: &str = "<!-- and ends here -->";
 
-/// `text` with what is between the marks replaced.
+/// Returns `text` with the part between the marks replaced.
 pub fn replace(text: &str, made: &str) -> Result<String, String> {
     let wrong = || format!("it has no line '{BEGIN}' with a line '{END}' after it");
     let (before, rest) = text.split_once(BEGIN).ok_or_else(wrong)?;
@@ -18,7 +18,7 @@ pub fn replace(text: &str, made: &str) -> Result<String, String> {
     Ok(format!("{before}{BEGIN}\n\n{made}\n{END}{after}"))
 }
 
-/// Everything that stands between the marks. Links are from `docs/`.
+/// Returns the text between the marks. Links are relative to `docs/`.
 pub fn of(list: &List, book: &Book, store: &Store) -> String {
     let mut text = format!("{}.\n", book.counts_in_words());
     for chapter in &book.chapters {
@@ -82,7 +82,7 @@ fn found(item: &Item) -> String {
         .join(" ")
 }
 
-/// Commands with the results they left, and tests.
+/// Lists commands with their results, and tests.
 fn by(item: &Item, list: &List, store: &Store) -> String {
     let measured = item.sources.iter().filter_map(|name| {
         let measurement = list.measurement(name)?;

@@ -3,8 +3,8 @@
 //!
 //! `list` has the claims and the places of our figures, `read` parses its file · `run` runs the
 //! commands · `store` finds their results · `path` and `figure` read figures out of them · `judge`
-//! compares both · `page` and `markdown` write the report. It comes from the list and from the
-//! documents of results alone.
+//! compares both · `page` and `markdown` write the report. The report depends only on the list and
+//! on the documents of results.
 
 mod figure;
 mod judge;
@@ -27,7 +27,7 @@ use store::Store;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Run what the list of the papers names, one after the other, and write the report
+    /// Run the measurements in the list of the papers, one after the other, and write the report
     #[command(after_help = "\
 Example:
   auster papers run
@@ -37,7 +37,7 @@ Example:
 make papers and make papers QUICK=1 do the first two. What a measurement finds is no failure: the
 exit code is 1 when one could not be run or was left out.")]
     Run(run::Args),
-    /// Write the report from results that are there, and the table of docs/papers.md
+    /// Write the report, and the table of docs/papers.md, from existing results
     #[command(after_help = "\
 Example:
   auster papers report results -o report.html
@@ -48,16 +48,16 @@ Example:
 
 #[derive(clap::Args)]
 pub struct ReportArgs {
-    /// Directories of results, or of such directories; of one measurement the newest counts
+    /// Directories of results, or their parents; the newest result of each measurement counts
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
     /// The list of figures
     #[arg(long, value_name = "FILE", default_value = run::LIST)]
     list: PathBuf,
-    /// Where the page goes [default: report.html in the first DIR, if --markdown is not given]
+    /// File for the page [default: report.html in the first DIR, if --markdown is not given]
     #[arg(short = 'o', long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// A file whose table, between two marks, becomes that of these results
+    /// Replace the table between two marks in this file with that of these results
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }
@@ -105,7 +105,7 @@ fn report(args: &ReportArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The page, and a line that says what is in it.
+/// Writes the page, and prints a line with its counts.
 fn write_page(path: &Path, list: &List, book: &Book, store: &Store) -> Result<(), Failure> {
     let page = page::of(list, book, store);
     std::fs::write(path, page).map_err(|e| Failure::file(path, e))?;
@@ -139,7 +139,7 @@ mod tests {
         Store::open(list, &[root().join("results")]).unwrap_or_else(|e| panic!("{}", e.message()))
     }
 
-    /// Everything that each paper numbers.
+    /// Every numbered item of each paper.
     const PLACES: [(&str, &[&str]); 5] = [
         (
             "pso",
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn the_table_in_the_docs_is_that_of_the_stored_results() {
         let list = list();
-        // As the command sees it from the root of the repository.
+        // Paths as the command sees them from the root of the repository.
         let mut store = stored(&list);
         store.relative_to(root());
         let made = markdown::of(&list, &Book::of(&list, &store), &store);

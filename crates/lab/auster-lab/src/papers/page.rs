@@ -1,5 +1,5 @@
-//! The report as one page: everything is in it, no script is, and it follows the reader's light or
-//! dark theme.
+//! The report as one self-contained page. It has no script, and follows the reader's light or dark
+//! theme.
 
 use data_encoding::BASE64;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -294,7 +294,7 @@ fn badge(verdict: Verdict, words: &str) -> Markup {
     html! { span class={ "badge " (class(verdict)) } { (mark(verdict)) (words) } }
 }
 
-/// Beside its colour, for whoever does not see that.
+/// Returns the mark beside a verdict's colour, for readers who cannot see the colour.
 fn mark(verdict: Verdict) -> Markup {
     let mark = match verdict {
         Verdict::Exceeded => "▲",

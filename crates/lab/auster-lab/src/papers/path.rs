@@ -1,5 +1,5 @@
-//! Where a value is in a document of results: keys, and conditions on the elements of a list, as in
-//! `cells[transport=tcp, load=1.5].hop_ms`.
+//! The place of a value in a document of results: keys, and conditions on the elements of a list,
+//! as in `cells[transport=tcp, load=1.5].hop_ms`.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct Path {
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Key(String),
-    /// Those elements of a list for which every condition holds; all of them without any.
+    /// The elements of a list that meet every condition; without conditions, all elements.
     Where(Vec<Condition>),
 }
 
@@ -39,8 +39,8 @@ impl fmt::Display for Path {
 }
 
 impl Path {
-    /// `key.key[key=word, key="some words", key^="their beginning"].key`, and `[*]` for every
-    /// element.
+    /// Parses `key.key[key=word, key="some words", key^="their beginning"].key`, and `[*]` for
+    /// every element.
     pub fn parse(text: &str) -> Result<Path, String> {
         let mut reader = Reader {
             rest: text,
@@ -64,7 +64,7 @@ impl Path {
         }
     }
 
-    /// Everything that it leads to, one at least. What is wrong says how far it went.
+    /// Returns the values that the path finds, at least one. The error names the point of failure.
     pub fn resolve<'v>(&self, root: &'v Value) -> Result<Vec<&'v Value>, String> {
         let mut found = vec![root];
         for (n, step) in self.steps.iter().enumerate() {
@@ -126,7 +126,7 @@ impl Condition {
     }
 }
 
-/// A value as a condition names it; of a list the elements with '/' between them.
+/// Formats a value as a condition writes it; for a list, the elements with '/' between them.
 fn words(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -165,7 +165,7 @@ impl<'t> Reader<'t> {
         )
     }
 
-    /// A key.
+    /// Reads a key.
     fn word(&mut self) -> Result<String, String> {
         let is_in_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         let end = self.rest.find(|c| !is_in_word(c));

@@ -1,4 +1,4 @@
-//! The list from its text. All errors are reported at once, by line and field.
+//! Reads the list from its text. All errors are reported at once, by line and field.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -73,7 +73,7 @@ const VALUE: &[&str] = &[
 ];
 /// The commands that keep a `result.json`.
 const COMMANDS: &[&str] = &["lab", "bench", "sim", "model"];
-/// Any figure of a paper.
+/// The range of any figure of a paper.
 const NUMBERS: std::ops::RangeInclusive<f64> = -1e12..=1e12;
 const MINUTES_MAX: f64 = 600.0;
 
@@ -395,7 +395,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One path, or a list of alternatives.
+    /// Reads one path, or a list of alternatives.
     fn paths(&mut self, table: &Table<'a>, key: &str) -> Vec<Path> {
         if let Some(value) = table.get(key)
             && (value.get_ref().as_array()).is_some_and(|list| list.is_empty())
@@ -449,7 +449,7 @@ impl<'a> Reader<'a> {
         (more.map(relation(true))).or(less.map(relation(false)))
     }
 
-    /// `paper`, a number or words.
+    /// Reads `paper`, a number or words.
     fn said(&mut self, table: &Table<'a>) -> Option<Said> {
         let value = table.get("paper")?;
         match value.get_ref().as_str() {
@@ -474,7 +474,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A text that has to be there.
+    /// Reads a required text.
     fn words(&mut self, at: &Range<usize>, table: &Table<'a>, key: &str, example: &str) -> String {
         if table.get(key).is_none() {
             let problem = format!("{key} is missing, a text such as \"{example}\"");

@@ -1,5 +1,5 @@
-//! `auster papers run`: the commands of the list, one after the other, each within its time, and
-//! the report of what they left.
+//! `auster papers run`: runs the commands of the list one after the other, each within its time
+//! limit, and writes the report on their results.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -27,18 +27,18 @@ pub const REPORT_FILE: &str = "report.html";
 /// The file of a command's output, beside its result.
 const OUTPUT_FILE: &str = "output.txt";
 
-/// A command that takes longer than this many times what the list says is ended.
+/// A command is ended when it takes longer than its time in the list times this factor.
 const LATE_FACTOR: f64 = 1.5;
-/// The shortest time after which a command is ended: a transfer that others starve takes a minute.
+/// The shortest time limit of a command: a transfer starved by others takes a minute.
 const LIMIT_MIN: Duration = Duration::from_secs(180);
-/// No command begins when less than this is left of the time of all.
+/// No command starts when less than this is left of the total time.
 const LEFT_MIN: Duration = Duration::from_secs(10);
 /// Time for a command that has to end: it takes its networks down and writes its results.
 const GRACE: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// "It ran, and the answer is no": a verdict, and so a result.
 const NEGATIVE_CODE: i32 = 1;
-/// Directories of one day, before we ask for a name.
+/// Directories for one day, before the user has to give a name.
 const SAME_DAY_MAX: u32 = 100;
 
 #[derive(clap::Args)]
@@ -46,26 +46,26 @@ pub struct Args {
     /// The list of figures and of the commands that measure them
     #[arg(long, value_name = "FILE", default_value = LIST)]
     list: PathBuf,
-    /// The subset of nine minutes
+    /// Run the subset that takes nine minutes
     #[arg(long)]
     quick: bool,
-    /// The forms whose results are stored under results/, which take some hours
+    /// Run the long forms, whose results are stored under results/; they take some hours
     #[arg(long, conflicts_with = "quick")]
     long: bool,
-    /// Only these measurements, by their names in the list
+    /// Run only these measurements, by their names in the list
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Minutes for all commands together; what has not begun by then is left out [default: half as
-    /// long again as it usually takes, with --long none]
+    /// Minutes for all commands together; commands not started by then are left out [default: half
+    /// as long again as it usually takes, with --long none]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     minutes: Option<u32>,
-    /// Where results and report go [default: results/papers-DATE]
+    /// Directory for results and report [default: results/papers-DATE]
     #[arg(short = 'o', long, alias = "results", value_name = "DIR")]
     out: Option<PathBuf>,
     /// Overwrite the results that --out has
     #[arg(long, requires = "out")]
     force: bool,
-    /// Say what would be run, and about how long it would take
+    /// Print what would run, and about how long it would take
     #[arg(long)]
     plan: bool,
 }
@@ -81,7 +81,7 @@ impl Args {
 
     fn time(&self) -> Option<Duration> {
         let wanted = self.minutes.map(f64::from);
-        // On a busy machine all of it may take longer, as each part of it may.
+        // On a busy machine the whole run may take longer, just as each command may.
         let usual = || Some(self.which().minutes_max()? * LATE_FACTOR);
         let minutes = wanted.or_else(usual)?;
         Some(Duration::from_secs_f64(minutes * 60.0))
@@ -126,7 +126,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             took_s: course.started.elapsed().as_secs_f64().round(),
             measurements: measurements.clone(),
         };
-        // Each time, so that what was measured can be told whatever happens later.
+        // Written after each command, so that its results are on record whatever happens later.
         let json = serde_json::to_string_pretty(&record).map_err(|e| Failure::file(&dir, e))?;
         let path = dir.join(RUN_FILE);
         std::fs::write(&path, json + "\n").map_err(|e| Failure::file(&path, e))?;
@@ -187,7 +187,7 @@ fn plan(list: &List, args: &Args) {
     say!("{:24} {minutes:5.1} min", "all");
 }
 
-/// A directory of its own, made now.
+/// Creates the run's own directory.
 fn directory(wanted: Option<&Path>) -> Result<PathBuf, Failure> {
     let today = day(unix_seconds());
     let names = std::iter::once(String::new()).chain((2..SAME_DAY_MAX).map(|n| format!("-{n}")));
@@ -300,12 +300,12 @@ impl Course {
 
     fn start(&self, form: &Form, out: &Path) -> Result<Child, Failure> {
         std::fs::create_dir_all(out).map_err(|e| Failure::file(out, e))?;
-        // Of an earlier run: if this one fails, it must not pass for its result.
+        // If this run fails, an earlier run's result must not pass for its result.
         let _ = std::fs::remove_file(out.join("result.json"));
         let path = out.join(OUTPUT_FILE);
         let log = File::create(&path).map_err(|e| Failure::file(&path, e))?;
         let errors = log.try_clone().map_err(|e| Failure::file(&path, e))?;
-        // In a group of its own, so that Ctrl-C is ours to pass on, and all of it can be ended.
+        // The command has its own group, so that we can pass on Ctrl-C and end the whole group.
         let child = Command::new(&self.program)
             .args(&form.words)
             .arg("-o")
@@ -318,7 +318,7 @@ impl Course {
         child.map_err(|e| Failure::machine(format!("{}: {e}", self.program.display())))
     }
 
-    /// Until it ends by itself, or is ended.
+    /// Waits until the command ends by itself, or is ended.
     fn wait(&self, child: &mut Child, limit: Duration) -> Result<End, Failure> {
         let progress = Progress::start();
         let begun = Instant::now();
@@ -327,7 +327,7 @@ impl Course {
         let mut end: Option<(End, Instant)> = None;
         loop {
             if let Some(status) = child.try_wait().map_err(failed)? {
-                // What it left behind, if anything.
+                // End processes that the command left behind, if any.
                 let _ = killpg(pid, Signal::SIGKILL);
                 return Ok(end.map_or(End::Itself(status), |(end, _)| end));
             }
@@ -370,7 +370,7 @@ fn said(status: ExitStatus, out: &Path) -> String {
         .map_while(Result::ok)
         .filter(|line| !line.trim().is_empty())
         .collect();
-    // Flags that are wrong are told with their usage behind.
+    // After an error about wrong flags, the usage follows.
     let is_error = |line: &&String| line.starts_with("auster: ") || line.starts_with("error: ");
     let last = lines.iter().rfind(is_error).or(lines.last());
     let how = match (status.code(), status.signal()) {

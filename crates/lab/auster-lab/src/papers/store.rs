@@ -1,5 +1,5 @@
-//! The stored results: for each measurement of the list the newest document among the directories
-//! given, and the runs' records of those that have none.
+//! The stored results: for each measurement of the list, the newest document among the given
+//! directories. Measurements without one have the records of the runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const RESULT_FILE: &str = "result.json";
 pub struct Store {
     found: BTreeMap<String, Stored>,
     pub runs: Vec<RunRecord>,
-    /// Documents that were left aside, and why.
+    /// Documents that were left aside, with the reasons.
     pub doubts: Vec<String>,
 }
 
@@ -38,26 +38,26 @@ pub struct RunRecord {
     pub measurements: Vec<Ran>,
 }
 
-/// One of its commands.
+/// One command of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ran {
     pub name: String,
     pub command: String,
     pub took_s: f64,
     pub outcome: Outcome,
-    /// Its last line, where it failed; otherwise why it was left out.
+    /// The command's last line if it failed; otherwise the reason why it was left out.
     pub said: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// There is a result, whatever it says.
+    /// There is a result, whatever its verdict.
     Ran,
     Failed,
     /// There was no time for it, or it was interrupted.
     LeftOut,
-    /// It has no such form.
+    /// The measurement has no such form.
     NotInThisRun,
 }
 
@@ -130,7 +130,7 @@ impl Store {
         }
         let stored = Stored { dir, document };
         let known = self.found.get(&measurement.name);
-        // A whole one before one that was interrupted, and the newest of those.
+        // A complete result ranks above an interrupted one; among equals, the newest wins.
         if known.is_none_or(|known| known.rank() < stored.rank()) {
             self.found.insert(measurement.name.clone(), stored);
         }
@@ -150,7 +150,7 @@ impl Stored {
         self.document["started_unix_s"].as_u64().unwrap_or(0)
     }
 
-    /// The words that made it, the program without its place.
+    /// Returns the command that made the result, without the program's path.
     pub fn command(&self) -> String {
         let words = self.document["command"].as_array();
         let words: Vec<&str> = words
@@ -164,7 +164,7 @@ impl Stored {
         }
     }
 
-    /// A form for those in a hurry.
+    /// Whether the quick form made the result.
     pub fn is_quick(&self) -> bool {
         self.command().split(' ').any(|word| word == "--quick")
     }
@@ -208,8 +208,9 @@ fn read_run(path: &Path) -> Result<Option<RunRecord>, Failure> {
     Ok(Some(run))
 }
 
-/// Where the result of a measurement may be: `channel/overhead` in `dir/channel/overhead`, in
-/// `dir/2026-11-22-channel/overhead`, and in `dir/overhead` if that is the one of `channel`.
+/// Returns the possible places of a measurement's result: `channel/overhead` in
+/// `dir/channel/overhead`, in `dir/2026-11-22-channel/overhead`, and in `dir/overhead` if `dir` is
+/// that of `channel`.
 fn places(dir: &Path, below: &[PathBuf], name: &str) -> Vec<PathBuf> {
     let (first, rest) = name.split_once('/').unwrap_or((name, ""));
     let itself = std::iter::once(dir.to_path_buf());
@@ -222,7 +223,7 @@ fn places(dir: &Path, below: &[PathBuf], name: &str) -> Vec<PathBuf> {
     joined.collect()
 }
 
-/// `channel` of `results/2026-11-22-channel`.
+/// Returns a directory's name without its date: `channel` of `results/2026-11-22-channel`.
 fn without_date(dir: &Path) -> Option<&str> {
     let name = dir.file_name()?.to_str()?;
     let is_date = |text: &str| {
@@ -237,7 +238,7 @@ fn without_date(dir: &Path) -> Option<&str> {
     }
 }
 
-/// Whether a document is of this command, as far as it says.
+/// Checks that a document is a result of this command, as far as the document says.
 fn is_of(measurement: &Measurement, document: &Value) -> Result<(), String> {
     let forms = Which::ALL.map(|which| measurement.form(which));
     let Some(form) = forms.into_iter().flatten().next() else {
@@ -246,13 +247,13 @@ fn is_of(measurement: &Measurement, document: &Value) -> Result<(), String> {
     let words: Vec<&str> = form.words.iter().map(String::as_str).collect();
     let bench = document["bench"].as_str();
     let (key, wanted): (&str, &[&str]) = match words.as_slice() {
-        // A command of `auster bench` measured it before a scenario of such a name did.
+        // Before there was a scenario of this name, a command of `auster bench` measured it.
         ["lab", "run", scenario, ..]
             if bench.is_some_and(|bench| scenario.contains(&format!("/{bench}-"))) =>
         {
             return Ok(());
         }
-        // So did a command of its own for virtual time.
+        // Likewise, a separate command measured in virtual time.
         ["sim", "run", ..] if matches!(bench, Some("sim" | "table")) => return Ok(()),
         ["lab" | "sim", "run", scenario, ..] => ("scenario", &[scenario]),
         ["bench", bench, ..] => ("bench", &[bench]),

@@ -1,7 +1,7 @@
 //! Sentences with `{name}` for a value: `{name}` is the figure, `{name:±}` the figure with its
 //! spread.
 
-/// The names that a text has.
+/// Returns the names in a text.
 pub fn names(text: &str) -> impl Iterator<Item = &str> {
     pieces(text).filter_map(|piece| match piece {
         Piece::Name(name, _) => Some(name),
@@ -9,7 +9,7 @@ pub fn names(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The text with every name replaced; `value` is given a name and whether its spread is wanted.
+/// Replaces every name in the text; `value` is given a name and whether its spread is wanted.
 pub fn fill(text: &str, value: impl Fn(&str, bool) -> String) -> String {
     let filled = pieces(text).map(|piece| match piece {
         Piece::Text(text) => text.to_owned(),

@@ -1,5 +1,5 @@
-//! `auster sim fig10`: what the published model charges for matching, beside what our classifier
-//! takes for it.
+//! `auster sim fig10`: the cost of matching in the published model, beside the time that our
+//! classifier takes.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -22,10 +22,10 @@ use report::plot::{Plot, Series};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// How often each number of rules is measured
+    /// Runs for each number of rules
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = whole(2..=1000))]
     runs: u32,
-    /// Classifications of each run
+    /// Classifications per run
     #[arg(
         long, value_name = "NUMBER", default_value_t = 100_000,
         value_parser = whole(100..=100_000_000)
@@ -50,7 +50,7 @@ struct Model {
     us: f64,
 }
 
-/// The measured time of a packet-in that no rule but the last takes.
+/// The measured time of a packet-in that only the last rule matches.
 #[derive(Serialize)]
 struct Measured {
     rules: usize,
@@ -111,7 +111,7 @@ fn measure(rules: usize, args: &Args) -> Result<Measured, Failure> {
     })
 }
 
-/// Rules for other ports before the one that takes all packets.
+/// Builds a policy map with rules for other ports before the one that matches all packets.
 fn map(rules: usize) -> Result<PolicyMap, Failure> {
     let mut text = String::new();
     for rule in 1..rules {

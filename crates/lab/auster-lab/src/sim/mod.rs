@@ -1,4 +1,4 @@
-//! `auster sim`: control channels and flow tables under virtual time, with the code of production.
+//! `auster sim`: control channels and flow tables in virtual time, with the production code.
 
 mod fig10;
 mod order;
@@ -16,8 +16,8 @@ Example:
   auster sim run scenarios/pso-disciplines.toml -o results/disciplines
   auster sim run scenarios/table-pressure.toml --quick")]
     Run(experiment::Args),
-    /// Send random messages through a relay pair with loss, delay and breaks, by every discipline,
-    /// and judge what comes out by the law of order
+    /// Send random messages through a relay pair with loss, delay and breaks, under every
+    /// discipline, and check the order of what arrives
     #[command(after_help = "\
 Example:
   auster sim order
@@ -25,7 +25,7 @@ Example:
   auster sim order --delays --loss 1 --seeds 5
   auster sim order --messages 100000 --channels 16 --loss 5 --seed 7 --json")]
     Order(order::Args),
-    /// Print the published model's cost of matching, and time our classifier beside it
+    /// Print the published model's cost of matching, and time auster's classifier beside it
     #[command(after_help = "\
 Example:
   auster sim fig10

@@ -1,5 +1,5 @@
-//! `auster sim order`: random messages through a relay pair, judged by the law of order: by every
-//! discipline, or in one mode of order under many seeds.
+//! `auster sim order`: sends random messages through a relay pair and judges them by the law of
+//! order, under every discipline, or in one order mode with many seeds.
 
 mod delays;
 mod seeds;
@@ -19,30 +19,30 @@ use report::output::OutputArgs;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The order that the relays keep among state changes, under many seeds; without it, strict
-    /// order by every discipline
+    /// Order that the relays keep among state changes, with many seeds; without it, strict order
+    /// under every discipline
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Seeds of --mode, from --seed on
+    /// Seeds for --mode, starting at --seed
     #[arg(
         long, value_name = "NUMBER", default_value_t = 20,
         value_parser = clap::value_parser!(u64).range(1..=10_000)
     )]
     seeds: u64,
-    /// How often the connection breaks and is resumed in each run of --mode
+    /// Times that the connection breaks and is resumed in each run of --mode
     #[arg(
         long, value_name = "NUMBER", default_value_t = 100,
         value_parser = clap::value_parser!(u64).range(0..=500), requires = "mode"
     )]
     reconnects: u64,
-    /// Bytes under way per channel and direction, with --mode: smallest, default or a number
+    /// Bytes in flight per channel and direction, with --mode: smallest, default or a number
     #[arg(
         long, value_name = "WINDOW", default_value = "default", value_delimiter = ',',
         value_parser = seeds::window, requires = "mode"
     )]
     window: Vec<usize>,
-    /// The delay of flow-mods instead, in strict and in keyed mode, by how often there is a
-    /// barrier, at a round trip of 100 ms
+    /// Measure the delay of flow-mods instead, in strict and in keyed mode, by interval of
+    /// barriers, at a round trip of 100 ms
     #[arg(long, conflicts_with_all = ["mode", "messages", "channels"])]
     delays: bool,
     /// The number of messages per discipline or seed, over all channels and both directions
@@ -51,13 +51,13 @@ pub struct Args {
         value_parser = clap::value_parser!(u64).range(1_000..=100_000_000)
     )]
     messages: u64,
-    /// Connections, in turn of OpenFlow 1.3 and 1.0
+    /// Connections, alternating between OpenFlow 1.3 and 1.0
     #[arg(
         long, value_name = "NUMBER", default_value_t = 4,
         value_parser = clap::value_parser!(u16).range(1..=256)
     )]
     channels: u16,
-    /// Packets that the network loses
+    /// Packet loss of the network
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
     loss: f64,
     /// The seed of everything random; the same seed gives the same result
@@ -69,9 +69,9 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
-    /// State changes come out as they went in
+    /// All state changes stay in order
     Strict,
-    /// Those about the same addresses do, and all with those that are about more
+    /// Changes for the same addresses stay in order; wider changes, with all others
     Keyed,
 }
 
@@ -79,11 +79,11 @@ enum Mode {
 struct Row {
     scheduler: &'static str,
     carrier: &'static str,
-    /// Whether the order layer was there; without it, violations are what is right.
+    /// Whether the order layer was present; without it, violations are expected.
     ordered: bool,
     #[serde(flatten)]
     found: Found,
-    /// A second run with the same seed gave the same, instant by instant.
+    /// Whether a second run with the same seed gave the same result, instant by instant.
     repeats: bool,
 }
 
@@ -102,7 +102,7 @@ struct Found {
     digest: String,
 }
 
-/// The number of messages of a run without the order layer: enough to see it break.
+/// The number of messages of a run without the order layer: enough to see the order break.
 const UNORDERED_MESSAGES: u64 = 20_000;
 
 const RATE_BPS: u64 = 20_000_000;
@@ -172,7 +172,7 @@ impl Args {
     fn experiment(&self, algorithm: Algorithm, carrier: Carrier, relay: RelayTerms) -> Experiment {
         let mut map = PolicyMap::paper();
         map.scheduling.algorithm = algorithm;
-        // With the least window a channel has a message under way: a round trip for each.
+        // With the smallest window, a channel has one message in flight: a round trip for each.
         let is_long = carrier == Carrier::RelayPair && relay.window_bytes > 1;
         Experiment {
             messages: match is_long {
@@ -233,8 +233,8 @@ impl From<Report> for Found {
 }
 
 impl Row {
-    /// In order where there is something to keep it, and not where there is nothing: else the
-    /// judge would be blind. A FIFO by itself cannot but keep it.
+    /// Whether the order is kept with the order layer and broken without it: else the judge would
+    /// be blind. A FIFO by itself always keeps the order.
     fn is_right(&self) -> bool {
         let found = &self.found;
         let is_kept = found.violations == 0;
@@ -258,7 +258,7 @@ fn verdict(is_right: bool) -> &'static str {
     if is_right { "as it must be" } else { "WRONG" }
 }
 
-/// Columns of all tables: whether the order layer was there, and what came of it.
+/// Adds the columns of all tables: whether the order layer was present, and the results.
 fn found_columns<'a, R>(columns: Columns<'a, R>, of: fn(&R) -> (bool, &Found)) -> Columns<'a, R> {
     let word = |row| if of(row).0 { "on" } else { "off" };
     columns

@@ -35,8 +35,8 @@ pub const CONTROLLER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const PORT: u16 = 6653;
 const RELAY_PORT: u16 = 6654;
 const ALPN: &[u8] = b"auster-bench/1";
-/// More streams than any cell has messages under way: the default of 100 would stall a stream per
-/// message.
+/// More streams than any cell has messages in flight. The default of 100 would stall the method
+/// with a stream per message.
 const STREAMS_MAX: u32 = 100_000;
 
 type Problem = Box<dyn std::error::Error + Send + Sync>;
@@ -58,11 +58,11 @@ pub enum Bound {
     Relay { hub: Arc<Hub>, target: TcpListener },
 }
 
-/// An end that can send, and whose readers run.
+/// An end that can send and has running readers.
 pub struct Channel {
     /// One per agent.
     pub outlets: Vec<Outlet>,
-    /// Readers and drivers; they end with this.
+    /// Readers and drivers; they end with the channel.
     pub tasks: JoinSet<()>,
     /// Values that close connections when they are dropped.
     pub keep: Vec<Box<dyn Any + Send>>,
@@ -80,7 +80,7 @@ impl Terms {
         }
     }
 
-    /// Listens, on the side that does.
+    /// Starts to listen, on the end that listens.
     pub async fn bind(&self) -> Result<Bound, Problem> {
         if !self.listens() {
             return Ok(Bound::Dialler);
@@ -114,7 +114,7 @@ impl Terms {
         })
     }
 
-    /// Connects, or waits for the other end to have connected.
+    /// Connects, or waits until the other end has connected.
     pub async fn connect(&self, bound: Bound, inbox: &Arc<Inbox>) -> Result<Channel, Problem> {
         let mut channel = Channel {
             outlets: Vec::new(),
@@ -145,7 +145,7 @@ impl Terms {
             }
             (Carrier::Relay(relay), bound) => {
                 let lanes = self.connect_relay(relay, bound, &mut channel, inbox);
-                // It has the window itself.
+                // The relay itself has the window.
                 let lanes = lanes.await?.into_iter().map(Outlet::Lane);
                 channel.outlets.extend(lanes);
                 return Ok(channel);
@@ -163,7 +163,7 @@ impl Terms {
             ..
         }) = self.cell.method.carrier
         {
-            // Agents begin at different places, or they would meet on every stream.
+            // Agents start on different streams; otherwise they would meet on every stream.
             channel
                 .outlets
                 .extend((0..agents).map(|agent| Outlet::RoundRobin {
@@ -174,7 +174,7 @@ impl Terms {
             let lanes = (0..agents).map(|agent| lanes[agent % lanes.len()].clone());
             channel.outlets.extend(lanes.map(Outlet::Lane));
         } else {
-            // What has a connection of its own has a window of its own.
+            // Each connection has its own window.
             let per_hold = lanes.len() / self.cell.method.connections(agents);
             let holds: Vec<Arc<Hold>> = lanes
                 .chunks(per_hold)
@@ -321,7 +321,7 @@ impl Terms {
         Ok(lanes)
     }
 
-    /// A TCP socket with the method's congestion control. What is accepted inherits it.
+    /// Creates a TCP socket with the method's congestion control. Accepted connections inherit it.
     fn socket(&self) -> Result<TcpSocket, Problem> {
         let name = match self.cell.method.congestion {
             Congestion::Cubic => "cubic",
@@ -334,7 +334,7 @@ impl Terms {
         Ok(socket)
     }
 
-    /// quinn's defaults, but for the number of streams and what the method names.
+    /// Returns quinn's defaults, except for the number of streams and the method's settings.
     fn transport_config(&self, quic: &Quic) -> TransportConfig {
         let mut config = TransportConfig::default();
         config.max_concurrent_uni_streams(VarInt::from_u32(STREAMS_MAX));

@@ -18,14 +18,14 @@ use super::end::{self, DeviceCounters, Event, Order, Outcome};
 use super::tally::{Arrival, Tally};
 use testbed::link::{self, Direction as LinkDirection, Report};
 
-/// Preamble 8, FCS 4 and gap 12, which a frame costs on a wire besides its bytes.
+/// Bytes that a frame costs on a wire besides its own: preamble 8, FCS 4 and gap 12.
 const LINE_OVERHEAD_BYTES: f64 = sim::link::LINE_OVERHEAD_BYTES as f64;
-/// Messages that are not there this long after the last was due count as undelivered.
+/// Messages that have not arrived this long after the last was due count as undelivered.
 const DELIVERY_TIME_MAX: Duration = Duration::from_secs(20);
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
 const END_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time from the last connection to the first message: the last messages of handshakes cross
-/// before.
+/// Time from the last connection to the first message, in which the last messages of handshakes
+/// cross.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Time for the last acknowledgements, besides a round trip: delayed ones wait for 40 ms.
 const ACKNOWLEDGE: Duration = Duration::from_millis(100);
@@ -47,14 +47,14 @@ pub struct CellResult {
     pub frames: f64,
     /// The delivered messages.
     pub arrivals: Vec<Arrival>,
-    /// Messages that came after a later one of their agent; and of their agent and flow.
+    /// Messages that arrived after a later one of the same agent, and of the same agent and flow.
     pub overtaken: u64,
     pub overtaken_in_flow: u64,
     /// CPU time per message of the threads of both ends. The kernel's work when the link hands it a
     /// frame counts for the link.
     pub cpu_us: f64,
     pub link_cpu_us: f64,
-    /// The longest that an agent woke late: a property of this machine, not of the method.
+    /// The longest delay of an agent's wake-up: a property of this machine, not of the method.
     pub pacing_late_max: Duration,
     /// Towards the controller, and towards the switch.
     pub links: [LinkFigures; 2],
@@ -66,22 +66,22 @@ pub struct CellResult {
 #[derive(Clone, Debug)]
 pub struct LinkFigures {
     pub lost: u64,
-    /// The places of the first of them among all frames.
+    /// Positions of the first lost frames among all frames.
     pub first_lost: Vec<u64>,
-    /// Frames that this machine has dropped, besides those that the link has to lose.
+    /// Frames that this machine dropped, besides the frames that the link is meant to lose.
     pub dropped: u64,
-    /// The mean lateness of its deliveries.
+    /// The mean lateness of the link's deliveries.
     pub late_mean_us: f64,
     /// Frames and bytes in which the link's own counts differ from those of the kernel's devices,
     /// and frames without IP.
     pub miscounted: u64,
 }
 
-/// Runs a cell from nothing to nothing.
+/// Runs a cell from set-up to clean-up.
 pub fn run(cell: &Arc<Cell>, security: &Security) -> Result<CellResult, String> {
     let mut ends = Ends::start(cell, security)?;
     let outcome = ends.measure(cell);
-    // Whatever happened, nothing is left running: without orders an end ends.
+    // Whatever happened, nothing is left running: an end stops when its queue of orders closes.
     ends.orders.clear();
     if let Some(link) = ends.link.take() {
         link.stop();
@@ -150,7 +150,7 @@ impl Ends {
         self.order(|| Order::Start(start));
         let until = start + cell.last_due() + DELIVERY_TIME_MAX;
         let complete = |event| matches!(event, Event::Complete).then_some(());
-        // Not complete by then is not a failure: it is what is measured.
+        // Missing messages are not a failure at this point: they are part of the measurement.
         match self.both(until, complete) {
             Err(problem) if Instant::now() < until => return Err(problem),
             _ => {}
@@ -174,7 +174,7 @@ impl Ends {
 
     fn order(&self, order: impl Fn() -> Order) {
         for orders in &self.orders {
-            // An end that is gone has said why.
+            // An end that has stopped has already reported why.
             let _ = orders.send(order());
         }
     }
@@ -223,7 +223,7 @@ impl RunningLink {
             if let Err(error) = nix::sys::prctl::set_timerslack(1) {
                 tracing::warn!("timer slack: {error}");
             }
-            // The pipe is readable when its other end is closed, and that is meant.
+            // The pipe becomes readable when its other end is closed, which is the signal to stop.
             if let Err(failure) = link::carry(&mut directions, &stopped, || true) {
                 tracing::warn!("the link: {failure:?}");
             }
@@ -279,7 +279,7 @@ impl CellResult {
     }
 }
 
-/// Per message delivered.
+/// Overhead per delivered message.
 #[derive(Debug, PartialEq)]
 struct Overhead {
     bytes: f64,

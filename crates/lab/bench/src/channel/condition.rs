@@ -41,16 +41,16 @@ pub struct Rtt {
     pub deviation_ms: f64,
 }
 
-/// How loss comes: each frame by itself, or in bad times, as the Gilbert-Elliott model has it.
+/// The pattern of loss: each frame by itself, or in bad periods, as in the Gilbert-Elliott model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bursts {
-    /// The mean length of a bad time in frames; 0 for no such times.
+    /// The mean length of a bad period in frames; 0 for no such periods.
     pub frames: f64,
-    /// Loss of the frames in a bad time.
+    /// Loss of the frames in a bad period.
     pub loss_percent: f64,
 }
 
-/// Messages are of these sizes in turn.
+/// Sizes that messages have in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes(pub Vec<usize>);
 
@@ -92,7 +92,7 @@ impl Cell {
         (0..self.agents as u16).map(source).collect()
     }
 
-    /// When the last message is due.
+    /// Returns the time at which the last message is due.
     pub fn last_due(&self) -> Duration {
         [Direction::ToController, Direction::ToSwitch]
             .into_iter()
@@ -112,7 +112,7 @@ impl Cell {
 impl FromStr for Rtt {
     type Err = String;
 
-    /// `0.32`, `150±50` or `150+-50`, in milliseconds.
+    /// Parses `0.32`, `150±50` or `150+-50`, in milliseconds.
     fn from_str(text: &str) -> Result<Rtt, String> {
         let split = text.split_once('±').or_else(|| text.split_once("+-"));
         let (mean, deviation) = split.unwrap_or((text, "0"));
@@ -147,7 +147,7 @@ impl Bursts {
         loss_percent: 100.0,
     };
 
-    /// Checks that `loss_percent` of all frames can be lost in bad times.
+    /// Checks that `loss_percent` of all frames can be lost in bad periods.
     pub fn check(self, loss_percent: f64) -> Result<(), String> {
         match self.model() {
             Some(burst) if !burst.can_lose(loss_percent / 100.0) => Err(format!(
@@ -168,7 +168,7 @@ impl Bursts {
 impl FromStr for Bursts {
     type Err = String;
 
-    /// `0`, `4` or `8:50`: frames, and percent of them.
+    /// Parses `0`, `4` or `8:50`: frames, and the percentage of them that is lost.
     fn from_str(text: &str) -> Result<Bursts, String> {
         let (frames, percent) = text.split_once(':').unwrap_or((text, "100"));
         let wrong = || {
@@ -205,7 +205,7 @@ impl fmt::Display for Bursts {
 impl FromStr for Sizes {
     type Err = String;
 
-    /// `220`, or `400/600` for the one and the other in turn.
+    /// Parses `220`, or `400/600` for two sizes in turn.
     fn from_str(text: &str) -> Result<Sizes, String> {
         let sizes = text
             .split('/')

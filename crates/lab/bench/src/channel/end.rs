@@ -38,7 +38,7 @@ pub enum Event {
     /// The device is up and the listener listens.
     Device(File),
     Connected,
-    /// All messages that were meant for it are there.
+    /// All messages for this end have arrived.
     Complete,
     Done(Box<Outcome>),
     Failed(String),
@@ -58,24 +58,24 @@ pub struct Outcome {
     /// CPU time of this end's thread between start and stop.
     pub cpu: Duration,
     pub device: DeviceCounters,
-    /// The longest that an agent woke late.
+    /// The longest delay of an agent's wake-up.
     pub pacing_late_max: Duration,
     /// Why a connection broke, if one did.
     pub broken: Option<String>,
 }
 
-/// The kernel's own counts of the device: what left it towards the link, and what came.
+/// The kernel's own counts of the device: sent towards the link, and received from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
     pub sent_frames: u64,
     pub sent_bytes: u64,
     pub received_frames: u64,
     pub received_bytes: u64,
-    /// The link was so late that the device's queue was full.
+    /// Frames dropped because the link was so late that the device's queue was full.
     pub dropped_frames: u64,
 }
 
-/// Runs an end to its end, in this thread.
+/// Runs an end until it is done, in this thread.
 pub fn run(terms: &Terms, events: &Sender<(Direction, Event)>, orders: UnboundedReceiver<Order>) {
     let outcome = enter(&terms.cell, terms.sends)
         .map_err(|error| format!("a network namespace with a TAP device: {error}"))
@@ -88,11 +88,11 @@ pub fn run(terms: &Terms, events: &Sender<(Direction, Event)>, orders: Unbounded
         Ok(None) => return,
         Err(problem) => Event::Failed(problem),
     };
-    // Nobody listens when the cell was given up.
+    // Nobody receives this event if the cell was given up.
     let _ = events.send((terms.sends, event));
 }
 
-/// `None` when nobody gives orders any more.
+/// Returns `None` if the queue of orders has closed.
 async fn live(
     terms: &Terms,
     device: File,
@@ -103,7 +103,7 @@ async fn live(
         let _ = events.send((terms.sends, event));
     };
     let bound = terms.bind().await.map_err(|e| format!("listening: {e}"))?;
-    // The device is there as long as a descriptor of it is, and its counters are read at the end.
+    // The device exists while a descriptor of it is open, and its counters are read at the end.
     let ours = device.try_clone().map_err(|e| format!("the device: {e}"))?;
     say(Event::Device(device));
     let Some(Order::Connect) = orders.recv().await else {
@@ -162,7 +162,7 @@ async fn live(
     }))
 }
 
-/// Sends an agent's messages, each when it is due. Returns the longest that it woke late.
+/// Sends an agent's messages, each when it is due. Returns the longest delay of a wake-up.
 async fn send(
     source: Source,
     mut outlet: Outlet,
@@ -266,8 +266,8 @@ impl Raise for Duration {
     }
 }
 
-/// Makes the namespace that this thread lives in from now on, and its end of the link. Nothing but
-/// IP crosses it: neighbours are known, IPv6 is silent.
+/// Creates the network namespace of this thread and its end of the link. Nothing but IP crosses the
+/// link: neighbours are known, IPv6 is silent.
 fn enter(cell: &Cell, sends: Direction) -> Result<File, Box<dyn std::error::Error>> {
     netns::enter_new()?;
     let device = netns::open_tap_here(DEVICE)?;
@@ -305,7 +305,7 @@ fn device_counters() -> io::Result<DeviceCounters> {
     parse_device_counters(&text).ok_or_else(|| io::Error::other("no such device in it"))
 }
 
-/// Eight columns of what came, then eight of what left: bytes, packets, errors, drops, …
+/// Parses eight columns for received, then eight for sent: bytes, packets, errors, drops, …
 fn parse_device_counters(text: &str) -> Option<DeviceCounters> {
     let line = text
         .lines()

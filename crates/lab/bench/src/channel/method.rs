@@ -22,7 +22,7 @@ pub enum Carrier {
 /// The settings of the relay pair that flags can change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Relay {
-    /// `--coalesce packet=…`; 0 is without.
+    /// `--coalesce packet=…`; 0 for none.
     pub window_us: u64,
     /// `--duplicate packet`.
     pub is_doubled: bool,
@@ -170,8 +170,8 @@ const QUIC_2S_T: Method = tuned("quic-2s-t", Streams::PerAgent, None);
 /// two bytes before each record, and 16 lanes of each agent.
 pub const RELAY_WIRE: u8 = 2;
 
-/// All methods; docs/lab-channel.md describes them. `quic-*` are stock quinn but for its stream
-/// limits and what their names say.
+/// All methods; docs/lab-channel.md describes them. `quic-*` are stock quinn, except for stream
+/// limits and the settings in their names.
 pub static METHODS: [Method; 32] = [
     TCP_METHOD,
     tcp("tcp-nagle", PLAIN.nagle()),

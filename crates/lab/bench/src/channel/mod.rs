@@ -1,10 +1,10 @@
-//! Messages between two ends over TCP, TLS, QUIC or our relay pair: what each makes of the same.
+//! Messages between two ends over TCP, TLS, QUIC or our relay pair, to compare the four.
 //!
 //! Two ends, each a thread in a network namespace of its own, are joined by the lab's link: fixed
 //! delay, seeded loss, every frame counted. Each end has agents that send OpenFlow messages by a
-//! Poisson process, both directions at once and open loop: delay counts from when a message was
-//! due, so that a sender that is held up pays for it. What differs between the methods is only
-//! what carries the bytes.
+//! Poisson process, in both directions at once and open loop. Delay counts from the time a message
+//! was due, so it includes the time for which a sender was held up. The methods differ only in the
+//! carrier of the bytes.
 
 mod carrier;
 mod cell;
@@ -43,7 +43,7 @@ pub fn measure(cell: Cell) -> Result<CellResult, String> {
     cell::run(&Arc::new(cell), &security)
 }
 
-/// One certificate that serves both ends, for the time of the run: who is who is not measured.
+/// Creates one certificate that serves both ends during the run: identity is not measured.
 fn security() -> Result<Security, Failure> {
     let certificates = Certificates::new()?;
     let host = carrier::CONTROLLER_ADDRESS.to_string();

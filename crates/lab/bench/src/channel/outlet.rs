@@ -1,4 +1,4 @@
-//! Where the messages of one agent go, once there are connections.
+//! The place where one agent writes its messages, once there are connections.
 
 use std::io;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
@@ -21,7 +21,7 @@ pub fn lane(writer: impl AsyncWrite + Send + Unpin + 'static) -> Lane {
 /// The place where an agent writes its messages.
 pub enum Outlet {
     Lane(Lane),
-    /// One message on each in turn.
+    /// One message on each lane in turn.
     RoundRobin {
         lanes: Vec<Lane>,
         next: usize,
@@ -101,7 +101,7 @@ impl Hold {
         }
     }
 
-    /// Writes what has waited for the window, again and again.
+    /// Writes the waiting messages at the end of each window.
     pub async fn run(self: Arc<Hold>) -> io::Result<()> {
         let mut alarm = Alarm::new()?;
         loop {

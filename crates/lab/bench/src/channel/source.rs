@@ -1,6 +1,6 @@
-//! Where the messages come from: a Poisson process per agent, drawn from a seed, and the OpenFlow
-//! messages that it sends. A message says when it was due, so that delay counts from then whatever
-//! held the sender up.
+//! The source of the messages: a Poisson process per agent, drawn from a seed, and the OpenFlow
+//! messages that it sends. Each message carries its due time. Its delay counts from that time,
+//! whatever held the sender up.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use clock::SplitMix64;
 use sched::Direction;
 
-/// Flows that the packets of one agent belong to; what may overtake what depends on them.
+/// Flows of one agent's packets; they decide which messages may overtake which.
 pub const FLOWS: u16 = 64;
 /// The largest header of the two messages, the packet's headers in it, and the stamp.
 pub const MESSAGE_BYTES_MIN: usize = PACKET_IN_HEAD + PACKET_HEAD + STAMP_BYTES;
@@ -20,7 +20,7 @@ const PACKET_IN_HEAD: usize = 42;
 const PACKET_OUT_HEAD: usize = 40;
 /// Ethernet, IPv4, UDP.
 const PACKET_HEAD: usize = 14 + 20 + 8;
-/// When it was due (8), agent (2), flow (2), number (4).
+/// Due time (8), agent (2), flow (2), number (4).
 const STAMP_BYTES: usize = 16;
 const OPENFLOW_HEADER: usize = 8;
 
@@ -40,7 +40,7 @@ pub struct Stamp {
 pub struct Source {
     agent: u16,
     mean_gap: Duration,
-    /// A message is of the first size, the next of the second, and so on round.
+    /// Sizes that messages have in turn; after the last size, the first again.
     sizes: Vec<usize>,
     left: u32,
     next_due: Duration,
@@ -50,7 +50,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// `messages` at `rate_per_s` on average.
+    /// Creates a source of `messages` at `rate_per_s` on average.
     pub fn new(agent: u16, rate_per_s: f64, messages: u32, sizes: &[usize], seed: u64) -> Source {
         let mut seeds = SplitMix64::new(seed ^ (u64::from(agent) << 48));
         Source {
@@ -69,7 +69,7 @@ impl Source {
 impl Iterator for Source {
     type Item = (Stamp, usize);
 
-    /// The next message's stamp and size in bytes.
+    /// Returns the next message's stamp and size in bytes.
     fn next(&mut self) -> Option<(Stamp, usize)> {
         self.left = self.left.checked_sub(1)?;
         // 53 bits, never 0: the longest gap is 36.7 means.
@@ -87,9 +87,9 @@ impl Iterator for Source {
     }
 }
 
-/// A packet-in or packet-out of OpenFlow 1.3, of exactly `size_bytes`, with a UDP packet of the
-/// stamp's flow in it. Sizes outside [`MESSAGE_BYTES_MIN`] and [`MESSAGE_BYTES_MAX`] are not asked
-/// for.
+/// Writes a packet-in or packet-out of OpenFlow 1.3, of exactly `size_bytes`, with a UDP packet of
+/// the stamp's flow in it. Callers keep to sizes from [`MESSAGE_BYTES_MIN`] to
+/// [`MESSAGE_BYTES_MAX`].
 pub fn encode(stamp: &Stamp, direction: Direction, size_bytes: usize, to: &mut BytesMut) {
     let start = to.len();
     let head = head_bytes(direction);
@@ -155,8 +155,8 @@ pub fn decode(message: &[u8], direction: Direction) -> Option<Stamp> {
     })
 }
 
-/// Takes the next whole OpenFlow message off the front of a byte stream. A length below that of
-/// a header, which would never end, takes everything.
+/// Takes the next whole OpenFlow message off the front of a byte stream. A length below that of a
+/// header would never end, so it takes everything.
 pub fn split_message(stream: &mut BytesMut) -> Option<Bytes> {
     let header = stream.first_chunk::<OPENFLOW_HEADER>()?;
     let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// The relay deals them to lanes by flow only if it can read the flow.
+    /// The relay assigns messages to lanes by flow only if it can read the flow.
     #[test]
     fn the_relay_sees_flows() {
         use relay::place_of;

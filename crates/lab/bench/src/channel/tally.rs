@@ -9,7 +9,7 @@ pub struct Tally {
     pub arrivals: Vec<Arrival>,
     agents: Vec<Agent>,
     pub bytes: u64,
-    /// A message that is not one of ours, or came a second time.
+    /// Messages that are not ours, or that arrived a second time.
     pub wrong: u64,
 }
 
@@ -18,7 +18,7 @@ pub struct Tally {
 pub struct Arrival {
     /// Due time since the start of the measurement.
     pub due: Duration,
-    /// From then until the other end had all of it.
+    /// Time from then until the other end had the whole message.
     pub delay: Duration,
 }
 
@@ -72,12 +72,13 @@ impl Tally {
         });
     }
 
-    /// Messages that came after a later one of the same agent.
+    /// Returns the number of messages that arrived after a later one of the same agent.
     pub fn overtaken(&self) -> u64 {
         self.agents.iter().map(|agent| agent.overtaken).sum()
     }
 
-    /// Messages that came after a later one of the same agent and flow: what OpenFlow forbids.
+    /// Returns the number of messages that arrived after a later one of the same agent and flow,
+    /// which OpenFlow forbids.
     pub fn overtaken_in_flow(&self) -> u64 {
         self.agents.iter().map(|a| a.overtaken_in_flow).sum()
     }
@@ -116,11 +117,11 @@ mod tests {
     fn overtaking_is_counted_per_agent_and_per_flow() {
         let mut tally = Tally::new(2, 10);
         let now = Duration::from_millis(20);
-        // Number 1 comes last: overtaken by 2 and 3, of which 3 is of its flow.
+        // Number 1 arrives after 2 and 3, which have overtaken it; only 3 is of its flow.
         for (number, flow) in [(0, 0), (2, 1), (3, 0), (1, 0), (4, 1)] {
             tally.handle(stamp(0, number, flow), 100, now);
         }
-        // Another agent's numbers are its own.
+        // Each agent has its own numbers.
         tally.handle(stamp(1, 0, 0), 100, now);
         assert_eq!((tally.overtaken(), tally.overtaken_in_flow()), (1, 1));
         tally.handle(stamp(1, 5, 0), 100, now);

@@ -1,6 +1,6 @@
 //! `auster bench cluster`: emulated switches that are connected to all members of a cluster. One
-//! member is killed or replaced, and each switch notes for how long it had no master, and how long
-//! it took until the next one worked.
+//! member is killed or replaced. Each switch records how long it had no master, and how long it
+//! took until the next master worked.
 
 mod sockets;
 mod switch;
@@ -25,7 +25,7 @@ use report::plot::{Plot, Series};
 use sockets::Emulator;
 use switch::Switch;
 
-/// Stands for the member that is to serve, in the command of `--move`.
+/// Placeholder for the member that is to serve, in the command of `--move`.
 const TO: &str = "{to}";
 const MEMBERS_MAX: usize = 7;
 /// The time until every switch has a master and slaves, and until it has another master.
@@ -38,22 +38,22 @@ const TAKEN_MAX: Duration = Duration::from_secs(60);
 /// The members and their etcd are one cluster already: `scripts/cluster-scale` makes one.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A member and its command: NAME=CMD; {port} in it becomes a free port. Repeat for each
+    /// A member and its command: NAME=CMD; {port} in CMD becomes a free port. Repeat for each
     #[arg(long = "start", value_name = "NAME=CMD", required = true)]
     members: Vec<String>,
 
-    /// A command that has another member serve, in place of SIGKILL; {to} in it becomes its name
+    /// A command that makes another member serve, instead of SIGKILL; {to} becomes its name
     #[arg(long = "move", value_name = "CMD")]
     hand_over: Option<String>,
 
     #[command(flatten)]
     counts: CountArgs,
 
-    /// Rounds of each number, all with new processes
+    /// Rounds for each number of switches, all with new processes
     #[arg(long, value_name = "N", default_value_t = 1)]
     rounds: u32,
 
-    /// The time in which all are in order before the event: members get their places meanwhile
+    /// Time to wait between set-up and the event: members get their places meanwhile
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     settle: f64,
 
@@ -67,17 +67,17 @@ struct Step {
     round: u32,
     /// The time until every switch has one master and slaves.
     settled_s: f64,
-    /// From the event until the last switch has another master, and until that one works at it.
+    /// Time from the event until the last switch has another master, and until that master works.
     taken_ms: f64,
     served_ms: f64,
-    /// For each switch, the time without a master, and without one that works.
+    /// For each switch, the time without a master, and without a working one.
     without_master_ms: Summary,
     without_service_ms: Summary,
-    /// Messages that switches refused since another member was master.
+    /// Messages that switches refused because another member was master.
     refused: u64,
-    /// The most memory of any member.
+    /// The highest memory use of any member.
     memory_peak_mib: f64,
-    /// Connections that ended, but for those of a member that was killed.
+    /// Connections that ended, except for those of a killed member.
     lost: u32,
     problem: Option<String>,
 }
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     failed.map_or(Ok(()), Err)
 }
 
-/// Names and commands.
+/// Parses names and commands.
 fn members(stated: &[String]) -> Result<Vec<(&str, &str)>, Failure> {
     if !(2..=MEMBERS_MAX).contains(&stated.len()) {
         return Err(Failure::usage(format!(
@@ -242,7 +242,7 @@ fn unsettled(emulator: &Emulator<'_>, switches: u32) -> Failure {
     ))
 }
 
-/// Every switch has the same master, and all others are its slaves.
+/// Whether every switch has the same master, and all other members as slaves.
 fn are_settled(switches: &[Switch]) -> bool {
     let first = switches.first().and_then(Switch::master);
     let is_settled = |switch: &Switch| {
@@ -253,7 +253,7 @@ fn are_settled(switches: &[Switch]) -> bool {
     first.is_some() && switches.iter().all(is_settled)
 }
 
-/// Every switch has another master, which works at it.
+/// Whether every switch has another master, which works.
 fn are_served(switches: &[Switch]) -> bool {
     let is_served = |switch: &Switch| switch.handover.served.is_some();
     switches.iter().all(is_served)

@@ -15,15 +15,15 @@ use cli::interrupt::Interrupt;
 const READ_BYTES: usize = 256 << 10;
 /// Connections that one wait reports.
 const READY_MAX: usize = 1024;
-/// Unsent bytes above which nothing is read any more: a peer that asks and does not read.
+/// Unsent bytes above which reading stops: the peer sends requests and reads nothing.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// The longest wait: signals and deadlines are looked at then.
+/// The longest wait between two checks of signals and deadlines.
 const WAIT_MS: u8 = 20;
 
 struct Channel {
     stream: TcpStream,
-    /// The front of a message whose rest has not come.
+    /// The start of a message whose rest has not arrived.
     received: BytesMut,
     watched: EpollFlags,
 }
@@ -68,7 +68,7 @@ impl<'a> Emulator<'a> {
                 let dialled = emulator.dial(switch, line, address);
                 dialled.map_err(|error| Failure::network(format!("{address}: {error}")))?;
             }
-            // Those that are there are served meanwhile, and a controller may take its time.
+            // Meanwhile, serve the connected switches; a controller may take its time.
             emulator.step(0);
             if interrupt.is_set() {
                 break;
@@ -81,7 +81,7 @@ impl<'a> Emulator<'a> {
         clock::Instant(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// Serves the switches until the condition holds, or for so long; reports which.
+    /// Serves the switches until the condition holds or the time is over. Returns whether it holds.
     pub fn until(&mut self, at_most: Duration, is_done: impl Fn(&[Switch]) -> bool) -> bool {
         let deadline = self.now() + at_most;
         while !is_done(&self.switches) {
@@ -93,14 +93,14 @@ impl<'a> Emulator<'a> {
         true
     }
 
-    /// One wait and everything that it brings.
+    /// Waits once, and handles all events of this wait.
     fn step(&mut self, wait_ms: u8) {
         let mut events = [EpollEvent::empty(); READY_MAX];
         let ready = self.epoll.wait(&mut events, EpollTimeout::from(wait_ms));
         for event in &events[..ready.unwrap_or(0)] {
             let at = event.data() as usize;
             self.serve(at);
-            // A change of roles is heard on another connection of the same switch.
+            // A change of roles is reported on another connection of the same switch.
             let first = at - at % self.controllers;
             for line in first..first + self.controllers {
                 self.flush(line);
@@ -183,7 +183,7 @@ impl<'a> Emulator<'a> {
         if channel.watched != flags {
             channel.watched = flags;
             let mut event = EpollEvent::new(flags, at as u64);
-            // A socket that is watched already cannot be refused.
+            // The system cannot refuse a socket that is already watched.
             let _ = self.epoll.modify(&channel.stream, &mut event);
         }
         if let Some(problem) = failed {
@@ -195,7 +195,7 @@ impl<'a> Emulator<'a> {
         self.lost += 1;
         self.problem.get_or_insert(problem);
         if let Some(channel) = self.channels[at].take() {
-            // The system forgets a socket that is closed.
+            // The system forgets a closed socket.
             let _ = self.epoll.delete(&channel.stream);
         }
         let now = self.now();

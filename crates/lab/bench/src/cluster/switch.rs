@@ -26,11 +26,11 @@ pub struct Line {
 /// The change of masters since [`Switch::watch`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Handover {
-    /// When the master was gone: its connection ended, or another one took its place.
+    /// Time when the master was lost: its connection ended, or another one took its place.
     pub lost: Option<Instant>,
-    /// When another one was master.
+    /// Time when another controller became master.
     pub taken: Option<Instant>,
-    /// When that one sent its first message that does more than ask for roles.
+    /// Time when the new master sent its first message that does more than ask for roles.
     pub served: Option<Instant>,
 }
 
@@ -39,7 +39,7 @@ pub struct Switch {
     pub lines: Vec<Line>,
     generation: Option<u64>,
     pub handover: Handover,
-    /// Messages that were refused since another controller is master.
+    /// Messages that were refused because another controller is master.
     pub refused: u64,
 }
 
@@ -74,7 +74,7 @@ impl Switch {
         others.all(|line| matches!(line.role, Some(Role::Primary | Role::Secondary)))
     }
 
-    /// Forgets what was seen of masters.
+    /// Clears the record of the change of masters.
     pub fn watch(&mut self) {
         self.handover = Handover::default();
     }
@@ -97,7 +97,7 @@ impl Switch {
     /// Carries out a message and answers it.
     ///
     /// # Errors
-    /// A version that was not offered: the connection cannot go on.
+    /// A version that was not offered: the connection cannot continue.
     pub fn handle(&mut self, now: Instant, line: usize, frame: &Frame) -> Result<(), Broken> {
         let message = match decode(frame) {
             Ok(message) => message,
@@ -154,7 +154,7 @@ impl Switch {
         Ok(())
     }
 
-    /// OpenFlow 1.3.5, 6.3.6. The master that is replaced hears of it, as by Open vSwitch.
+    /// Changes a role: OpenFlow 1.3.5, 6.3.6. The replaced master is notified, as by Open vSwitch.
     fn change_role(&mut self, now: Instant, line: usize, frame: &Frame, request: RoleMessage) {
         let wanted = request.generation_id;
         if matches!(request.role, Role::Primary | Role::Secondary) {
@@ -219,7 +219,7 @@ mod tests {
         Message::RoleRequest(RoleMessage::new(role, generation_id))
     }
 
-    /// The messages for a controller, which are gone then.
+    /// Takes the messages for a controller out of its queue.
     fn said(switch: &mut Switch, line: usize) -> Vec<Message> {
         let mut bytes = bytes::BytesMut::from(&std::mem::take(&mut switch.lines[line].out)[..]);
         let mut messages = Vec::new();

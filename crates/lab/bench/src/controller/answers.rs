@@ -23,7 +23,7 @@ const SPEED_KBPS: u32 = 10_000_000;
 /// Above the addresses of hosts.
 const PORT_MAC_BASE: u32 = 0xff_0000;
 
-/// `None` for what is not answered.
+/// Returns the answer to a message; `None` if the switch does not answer it.
 pub fn answer_control(
     version: Version,
     layout: &Layout,
@@ -77,7 +77,7 @@ pub fn answer_control(
     })
 }
 
-/// The error that answers a message which is refused.
+/// Returns the error that answers a refused message.
 pub fn refusal(kind: ErrorKind, frame: &Frame) -> Message {
     let quoted = frame.len().min(QUOTED_BYTES);
     Message::Error(ErrorMessage::new(kind, frame.bytes().slice(..quoted)))
@@ -134,7 +134,7 @@ fn reply_body(layout: &Layout, body: RequestBody) -> Option<ReplyBody> {
     })
 }
 
-/// OpenFlow 1.0 has no words for a speed.
+/// Returns the ports. OpenFlow 1.0 has no field for a speed.
 fn ports(layout: &Layout, speed: u32) -> Vec<Port> {
     let port = |no: PortNo| Port {
         port_no: no,

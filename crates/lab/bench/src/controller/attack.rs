@@ -1,9 +1,9 @@
-//! `--workload attack`: beside the switches that are measured one more connects, is taken in like
-//! them, and in the second third of the measured time sends packet-ins as fast as the connection
-//! takes them, or at a rate. It reads nothing meanwhile, unless it has to.
+//! `--workload attack`: one more switch connects beside the measured ones and is accepted like
+//! them. In the second third of the measured time, it sends packet-ins as fast as the connection
+//! takes them, or at a rate. It reads nothing meanwhile, unless it is set to read.
 //!
-//! The attacker is a thread of its own on a blocking-free socket, so that what it costs is seen
-//! apart, and so that the switches that are measured share no thread with it.
+//! The attacker has its own thread and a non-blocking socket, so that its cost is measured
+//! separately and the measured switches share no thread with it.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -29,9 +29,9 @@ pub struct Attack {
     /// Packet-ins a second; without it as fast as the connection takes them.
     #[serde(rename = "rate_per_s")]
     pub rate: Option<f64>,
-    /// It reads what it is sent.
+    /// Whether the attacker reads the messages sent to it.
     pub reads: bool,
-    /// Different sources of its packet-ins.
+    /// The number of different sources of its packet-ins.
     pub hosts: u32,
 }
 
@@ -43,13 +43,13 @@ pub struct Attacked {
     pub end_ns: u64,
     pub sent: u64,
     pub cpu: Duration,
-    /// The controller closed its connection.
+    /// Time when the controller closed the attacker's connection.
     pub closed_ns: Option<u64>,
 }
 
-/// Packet-ins of one write: those that are not written when the attack ends still go.
+/// Packet-ins of one write. Those not written when the attack ends are still sent.
 const BATCH: u32 = 256;
-/// Packet-ins at a rate are sent together that are due within this.
+/// At a rate, packet-ins that are due within this time are sent together.
 const RATE_STEP: Duration = Duration::from_millis(1);
 const TICK: Duration = Duration::from_millis(5);
 const CARE_NS: u64 = 50_000_000;
@@ -60,7 +60,7 @@ const RECOVERED_NS: u64 = 500_000_000;
 /// The factor up to which the p99 counts as the same as before the attack.
 const RECOVERED_RATIO: f64 = 2.0;
 
-/// Runs to the end of the measured time.
+/// Runs the attacker to the end of the measured time.
 pub fn run(plan: &Plan, control: &Arc<Control>) -> Result<Attacked, String> {
     let failed = |error: io::Error| format!("the attacker: {error}");
     let Method::Dial(Transport::Tcp, Host::V4(host), port) = &plan.method else {
@@ -98,13 +98,13 @@ struct Attacker<'a> {
     switch: Switch,
     stream: TcpStream,
     out: Vec<u8>,
-    /// Bytes of `out` that have left.
+    /// Bytes of `out` already sent.
     written: usize,
-    /// Read and not taken.
+    /// Bytes received but not yet handled.
     input: Vec<u8>,
     delays: Delays,
     source: u32,
-    /// When the measured time began.
+    /// Time when the measured time began.
     measure_ns: Option<u64>,
     done: Attacked,
 }
@@ -180,7 +180,7 @@ impl Attacker<'_> {
         self.done.sent += u64::from(due);
     }
 
-    /// True when the connection is over.
+    /// Sends, and reads if wanted. Returns true if the connection is over.
     fn exchange(&mut self, reads: bool) -> io::Result<bool> {
         if reads {
             let mut buffer = [0; 64 << 10];
@@ -208,7 +208,7 @@ impl Attacker<'_> {
         Ok(false)
     }
 
-    /// Until there is something to do.
+    /// Waits until there is something to do.
     fn wait(&self, attacks: bool, reads: bool) -> io::Result<()> {
         let mut wanted = PollFlags::empty();
         if reads {
@@ -260,10 +260,10 @@ pub struct AttackDocument {
     pub during: Summary,
     /// Delays after the end of the attack.
     pub after: Summary,
-    /// p99 during the attack by p99 before it.
+    /// p99 during the attack, divided by p99 before it.
     pub ratio_p99: f64,
     /// Time from the end of the attack to the first half second, in steps of 0.1 s, whose p99 is at
-    /// most twice the p99 before. `None`: not while it was measured.
+    /// most twice the p99 before. `None` if there was none in the measured time.
     pub recovered_s: Option<f64>,
     pub packet_ins: u64,
     pub packet_ins_per_s: f64,
@@ -289,7 +289,7 @@ fn summary(delays_ns: impl Iterator<Item = u64>) -> Summary {
 }
 
 impl AttackDocument {
-    /// `timeline` has for each answer when its packet-in was due, and how long it took.
+    /// `timeline` has the due time of each answered packet-in, and the delay of its answer.
     pub fn new(
         attacked: &Attacked,
         timeline: &[(u64, u64)],
@@ -308,7 +308,7 @@ impl AttackDocument {
         let after = summary(within(end, u64::MAX));
         let first = timeline.iter().map(|(at, _)| *at).min().unwrap_or(start);
         let last = timeline.iter().map(|(at, _)| *at).max().unwrap_or(end);
-        // In step with the end, so that a slot is of one phase or the other.
+        // Slots are aligned with the end of the attack, so that each is of one phase or the other.
         let origin = end - (end.saturating_sub(first)) / SLOT_NS * SLOT_NS;
         let mut slots = Vec::new();
         let mut recovered_ns = None;
@@ -345,7 +345,7 @@ impl AttackDocument {
         }
     }
 
-    /// p99 of the measured switches over time.
+    /// Returns the p99 of the measured switches over time.
     pub fn series(&self, name: &str) -> Series {
         let points = self.slots.iter().map(|s| (s.since_s, s.p99_us));
         Series::new(name, points.collect())

@@ -1,5 +1,5 @@
-//! `auster bench cbench`: cbench's command line and its lines of output, before the engine of
-//! `auster bench controller`, so that an old script runs and its numbers can be believed.
+//! `auster bench cbench`: cbench's command line and output in front of the engine of
+//! `auster bench controller`, so that an old script runs and its numbers can be trusted.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(short = 'c', long, value_name = "HOST", default_value = "localhost")]
     controller: String,
 
-    /// Say more on standard error
+    /// Print more on standard error
     #[arg(short = 'd', long)]
     debug: bool,
 
@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 6633)]
     port: u16,
 
-    /// Test with 1, 2, ... to all switches
+    /// Test with 1, 2, ... up to all switches
     #[arg(short = 'r', long)]
     ranged_test: bool,
 
@@ -59,31 +59,31 @@ pub struct Args {
     #[arg(short = 's', long, value_name = "N", default_value_t = 16)]
     switches: u32,
 
-    /// Many packet-ins at once instead of one at a time
+    /// Send many packet-ins at once instead of one at a time
     #[arg(short = 't', long)]
     throughput: bool,
 
-    /// First loops that do not count
+    /// Loops at the start that do not count
     #[arg(short = 'w', long, value_name = "N", default_value_t = 1)]
     warmup: u32,
 
-    /// Last loops that do not count
+    /// Loops at the end that do not count
     #[arg(short = 'C', long, value_name = "N", default_value_t = 0)]
     cooldown: u32,
 
-    /// Wait so long after the switches have been asked for their features
+    /// Wait this long after the switches have been asked for their features
     #[arg(short = 'D', long, value_name = "MS", default_value_t = 0)]
     delay: u32,
 
-    /// Pause between groups of switches that connect
+    /// Pause between groups of connecting switches
     #[arg(short = 'i', long, value_name = "MS", default_value_t = 0)]
     connect_delay: u32,
 
-    /// Switches of such a group
+    /// Switches in each group
     #[arg(short = 'I', long, value_name = "N", default_value_t = 1)]
     connect_group_size: u32,
 
-    /// The destination announces itself, as it always does here
+    /// No effect: the destination always announces itself here
     #[arg(short = 'L', long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     learn_dst_macs: Option<String>,
 
@@ -272,7 +272,7 @@ fn counted(args: &Args, intervals: &[Interval]) -> Vec<f64> {
     rates.take(end).skip(args.warmup as usize).collect()
 }
 
-/// The standard deviation is that of all, as cbench's.
+/// Formats the result line. The standard deviation is that of all, as in cbench.
 fn result_line(switches: u32, rates: &[f64]) -> String {
     let summary = Summary::of(rates.iter().copied());
     let count = rates.len() as f64;

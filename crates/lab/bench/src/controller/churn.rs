@@ -1,7 +1,8 @@
-//! Switches that come and go: how many a second a controller takes in, and how long each waits.
+//! Switches that connect and leave: the number a controller accepts per second, and the wait of
+//! each.
 //!
-//! A visit is a connection, HELLO, FEATURES and, because some controllers only then take note of a
-//! switch, an echo that is answered. Then the switch leaves and the next one comes.
+//! A visit is a connection, HELLO, FEATURES and an answered echo; some controllers register a
+//! switch only at the echo. Then the switch leaves and the next one connects.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use crate::thread_cpu;
 
 const READ_BYTES: usize = 64 << 10;
 const TICK: Duration = Duration::from_millis(5);
-/// Pause after a visit that failed, so that visitors do not flood a controller that is gone.
+/// Pause after a failed visit, so that visitors do not flood a controller that has stopped.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The state that the visitors of a thread share.
@@ -111,7 +112,7 @@ async fn keep_visiting(plan: Plan, number: u16, thread: usize, shared: Rc<Shared
             shared.control.note_problem(problem);
         }
         if shared.is_over.get() {
-            // The end cut it short.
+            // The end of the run cut the visit short.
             return;
         }
         shared.tried.set(shared.tried.get() + 1);

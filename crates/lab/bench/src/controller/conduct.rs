@@ -1,4 +1,4 @@
-//! Leads the threads of a run through its phases and puts together what they measured.
+//! Takes the threads of a run through its phases and merges their measurements.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Between two threads' looks at the phase, with room for a loaded machine.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// One run, and how it came about.
+/// One run, with its set-up and outcome.
 pub struct Run {
     pub measured: Measured,
     pub setup: Setup,
@@ -29,14 +29,14 @@ pub struct Run {
     pub is_storm: bool,
     /// Frames between switches, where they have links.
     pub links: Option<Carried>,
-    /// Why connections were lost, if some were.
+    /// Reason why connections were lost, if some were.
     pub problem: Option<String>,
-    /// When the controller died, from the start of the measuring.
+    /// Time from the start of the measuring until the controller died.
     pub died_after: Option<Duration>,
 }
 
 impl Run {
-    /// The failure of a controller that died before the measuring was over.
+    /// Returns the failure of a controller that died before the measuring was over.
     pub fn death(&self) -> Option<Failure> {
         let after_s = self.died_after?.as_secs_f64();
         let why = self.problem.as_deref().unwrap_or("its process ended");
@@ -46,13 +46,13 @@ impl Run {
     }
 }
 
-/// Until the measuring began.
+/// The set-up until the measuring began.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Setup {
     pub switches_connected: u32,
-    /// Their destination is known: a probe was answered by anything but a flood.
+    /// Switches whose destination is known: a probe was answered by anything but a flood.
     pub switches_ready: u32,
-    /// At the end of the run.
+    /// Switches lost by the end of the run.
     pub switches_lost: u32,
     /// Time from the first connection to the last answer about features.
     pub admitted_s: f64,
@@ -60,7 +60,7 @@ pub struct Setup {
     pub ready_s: f64,
     /// Time for all sources to be answered once.
     pub learn_s: f64,
-    /// False: the time for it ran out.
+    /// False if the time for learning ran out.
     pub learned: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct Setup {
 pub struct TargetUsage {
     pub cpu: Duration,
     pub memory_peak_mib: f64,
-    /// The growth of memory meanwhile.
+    /// The growth of memory during that time.
     pub memory_growth_mib: f64,
 }
 
@@ -86,7 +86,7 @@ pub struct Conductor<'a> {
     pub title: &'a str,
     pub interrupt: &'a Interrupt,
     pub progress: &'a Progress,
-    /// The controller, where its use can be seen.
+    /// The controller, if its resource use can be seen.
     pub server: Option<&'a Server>,
 }
 
@@ -162,7 +162,7 @@ impl Conductor<'_> {
         self.measure(control, setup)
     }
 
-    /// Switches come from the start; there is nothing to set up or to learn.
+    /// Measures churn. Switches connect from the start; there is nothing to set up or to learn.
     fn measure_churn(&self, control: &Control) -> Result<Conducted, Failure> {
         let setup = Setup {
             learned: true,
@@ -214,12 +214,12 @@ impl Conductor<'_> {
         })
     }
 
-    /// Until every switch is ready, or what keeps them from it is known.
+    /// Waits until every switch is ready, or the reason why not is known.
     fn connect(&self, control: &Control) -> Result<Setup, Failure> {
         let start = Instant::now();
         let all = u32::from(self.plan.switch_count);
         let unbounded = Duration::MAX;
-        // Where one has given up and none is connected, the others would give up too.
+        // If one switch has given up and none is connected, the others would give up too.
         self.wait(control, "connecting", unbounded, || {
             let given_up = control.sum(|p| &p.given_up);
             let connected = control.sum(|p| &p.connected);
@@ -267,7 +267,7 @@ impl Conductor<'_> {
         })
     }
 
-    /// Whether it came true within the time; with the live line meanwhile.
+    /// Waits for a condition while showing the live line. Returns whether it held within the time.
     fn wait(
         &self,
         control: &Control,

@@ -1,5 +1,5 @@
-//! Where the hosts of the emulated switches are: a rule, so that any answer can be judged by
-//! arithmetic and nothing is looked up.
+//! The places of the emulated switches' hosts. They follow a rule, so that any answer can be judged
+//! by arithmetic and nothing is looked up.
 //!
 //! Host 0 of each switch is the destination, behind port 1. Hosts 1 and up are the sources, spread
 //! over the other ports. The Ethernet address names the switch and the host.
@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use openflow::packet::build::Host;
 use openflow::{DatapathId, MacAddr, PortNo};
 
-/// Behind [`DESTINATION_PORT`].
+/// The destination host, behind [`DESTINATION_PORT`].
 pub const DESTINATION: u32 = 0;
 pub const DESTINATION_PORT: u32 = 1;
 /// Sources that one switch may have: three bytes of the address, less those of ports.
@@ -17,7 +17,7 @@ pub const SOURCES_MAX: u32 = 0xfe_ffff;
 /// Locally administered; two bytes for the switch, three for the host.
 const MAC_PREFIX: u64 = 0x02 << 40;
 
-/// One switch's share.
+/// The layout of one switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub switch: u16,
@@ -53,7 +53,8 @@ impl Layout {
         }
     }
 
-    /// Whom a source sends to in its `lap`-th turn: another source, behind another port.
+    /// Returns the host that a source sends to in its `lap`-th turn: another source, behind another
+    /// port.
     pub fn partner(&self, source: u32, lap: u32) -> u32 {
         let count = u64::from(self.source_count);
         let first = (u64::from(source) + u64::from(lap)) % count;
@@ -62,7 +63,7 @@ impl Layout {
         elsewhere.unwrap_or(DESTINATION)
     }
 
-    /// A host with an IPv4 address of its own among all hosts, if no switch has more than 1,023.
+    /// Returns a host. Its IPv4 address is unique among all hosts if no switch has more than 1,023.
     pub fn host(&self, host: u32) -> Host {
         let [_, a, b, c] = ((u32::from(self.switch) << 10) + (host & 0x3ff) + 1).to_be_bytes();
         Host::new(
@@ -99,8 +100,8 @@ impl Layout {
         next.into_iter().chain(previous)
     }
 
-    /// The switch whose destination this one's sources send to: half a line away, so that every
-    /// destination is that of one switch.
+    /// Returns the switch to whose destination this switch's sources send. It is half a line away,
+    /// so that every destination serves one switch.
     pub fn far(&self) -> Layout {
         let half = (self.line / 2).max(1);
         Layout {
@@ -112,7 +113,7 @@ impl Layout {
         }
     }
 
-    /// The port by which a host is reached, here or over links.
+    /// Returns the port towards a host, here or over links.
     pub fn port_towards(&self, mac: u64) -> Option<u32> {
         if let Some(host) = self.host_of(mac) {
             return Some(self.port(host));

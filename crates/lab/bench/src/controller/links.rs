@@ -1,5 +1,5 @@
 //! The traffic from one emulated switch to another: frames over the links between them, and the
-//! notice that a packet has arrived. The switches may be of different threads.
+//! notice that a packet has arrived. The switches may belong to different threads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,19 +9,19 @@ use serde::Serialize;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// The most crossings under way at once for one thread: more than its switches may have waiting.
+/// The most crossings in flight at once for one thread: more than its switches may have waiting.
 const UNDER_WAY_MAX: usize = 1 << 17;
 
 pub struct Crossing {
-    /// The switch that it is for.
+    /// The switch that receives the crossing.
     pub to: u16,
     pub what: Crosses,
 }
 
 pub enum Crosses {
-    /// It comes in at this port.
+    /// A frame that arrives at this port.
     Frame { port: u32, data: Bytes },
-    /// A packet of that switch has come out where its destination is.
+    /// A packet of that switch has come out at its destination.
     Delivered {
         at_ns: u64,
         tag: u32,
@@ -43,7 +43,7 @@ pub struct Links {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Carried {
     pub frames: u64,
-    /// Frames and words of arrival that the bench had no place for.
+    /// Frames and arrival notices that the bench had no place for.
     pub dropped: u64,
     /// Frames to a switch that was not connected yet, or no longer.
     pub unconnected: u64,
@@ -66,7 +66,7 @@ impl Links {
         }
     }
 
-    /// Sends to the thread that has the switch.
+    /// Sends a crossing to the thread of its switch.
     pub fn send(&self, crossing: Crossing) {
         let thread = usize::from(crossing.to) % self.senders.len();
         let is_frame = matches!(crossing.what, Crosses::Frame { .. });
@@ -87,7 +87,7 @@ impl Links {
         self.unconnected.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The receiver of a thread's crossings; for its first caller only.
+    /// Returns the receiver of a thread's crossings, to its first caller only.
     pub fn receiver(&self, thread: usize) -> Option<Receiver<Crossing>> {
         let mut receiver = self.receivers[thread]
             .lock()

@@ -1,9 +1,9 @@
-//! `auster bench controller`: emulated switches ask a controller, and what it answers is verified,
-//! counted and timed.
+//! `auster bench controller`: emulated switches send messages to a controller, and its answers are
+//! verified, counted and timed.
 //!
-//! `switch` is one emulated switch without sockets or clocks, `links` what is between two; `serve`
-//! and `worker` put it on a connection and a thread; `conduct` leads a run through its phases;
-//! `rounds` runs controllers in turn; `report` writes.
+//! `switch` is one emulated switch without sockets or clocks, `links` the traffic between two;
+//! `serve` and `worker` put a switch on a connection and a thread; `conduct` takes a run through
+//! its phases; `rounds` runs controllers in turn; `report` writes the results.
 
 pub(super) mod answers;
 mod attack;
@@ -51,7 +51,7 @@ pub struct Args {
     #[command(flatten)]
     subjects: SubjectArgs,
 
-    /// How packet-ins are sent: a window per switch, one at a time, or at a rate
+    /// How to send packet-ins: a window per switch, one at a time, or at a rate
     #[arg(long, value_enum, default_value = "throughput")]
     mode: ModeArg,
 
@@ -72,16 +72,16 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     attack_rate: Option<f64>,
 
-    /// The attacker reads what it is sent, for --workload attack
+    /// Let the attacker read its messages, for --workload attack
     #[arg(long)]
     attack_reads: bool,
 
-    /// Datapath id of the first switch: another bench may have those from 1 at the same controller.
+    /// Datapath id of the first switch: another bench may use those from 1 at the same controller.
     /// Several controllers take 0 for "none"
     #[arg(long, value_name = "N", default_value_t = 1)]
     dpid_first: u64,
 
-    /// Different hosts that the attacker's packets are of, for --workload attack [default: --macs]
+    /// Source hosts of the attacker's packets, for --workload attack [default: --macs]
     #[arg(long, value_name = "N")]
     attack_hosts: Option<u32>,
 
@@ -97,8 +97,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 4)]
     ports: u32,
 
-    /// Packet-ins of a switch that may wait for their answer in --mode throughput [default: 512, at
-    /// most the number of hosts]
+    /// Packet-ins of a switch that may await an answer in --mode throughput [default: 512, at most
+    /// the number of hosts]
     #[arg(long, value_name = "N")]
     window: Option<usize>,
 
@@ -106,7 +106,7 @@ pub struct Args {
     #[arg(long, value_parser = versions(), default_value = "1.3")]
     of: Version,
 
-    /// The switches keep the packets and send a buffer id with them, as cbench's do
+    /// Let switches keep the packets and send a buffer id with them, as cbench's do
     #[arg(long)]
     buffered: bool,
 
@@ -114,7 +114,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "any")]
     answer: Wanted,
 
-    /// How the destination makes itself known [default: arp, from 257 switches on keepalive]
+    /// How the destination announces itself [default: arp, from 257 switches on keepalive]
     #[arg(long, value_enum)]
     announce: Option<Announce>,
 
@@ -122,31 +122,31 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: u32,
 
-    /// How long each is measured in a round
+    /// Measurement time per controller and round
     #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 5.0)]
     duration: f64,
 
-    /// Load before the measuring, in each round
+    /// Load before measuring, in each round
     #[arg(short = 'w', long, value_name = "SECONDS", default_value_t = 1.0)]
     warmup: f64,
 
-    /// The longest the controller may take to answer every host once before that
+    /// Longest time for the controller to answer every host once, before --warmup
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     learn_max: f64,
 
-    /// The longest it may take to learn where a destination is
+    /// Longest time for the controller to learn where a destination is
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     ready_max: f64,
 
-    /// An answer that takes longer is late, and its packet-in missing
+    /// An answer that takes longer counts as late, and its packet-in as missing
     #[arg(long, value_name = "MS", default_value_t = 1000.0)]
     timeout: f64,
 
-    /// How long the controller must have been quiet after its last set-up message
+    /// Silence required after the controller's last set-up message
     #[arg(long, value_name = "MS", default_value_t = 200.0)]
     settle: f64,
 
-    /// Between two echo requests of a switch, while the load runs
+    /// Time between two echo requests of a switch, while the load runs
     #[arg(long, value_name = "MS", default_value_t = 1000.0)]
     echo_interval: f64,
 
@@ -154,11 +154,11 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
-    /// Start a command once and not for every round
+    /// Start each command once, not for every round
     #[arg(long)]
     keep: bool,
 
-    /// The process of a controller that runs on this machine, to see what it uses
+    /// Process id of a controller on this machine, to measure its resource use
     #[arg(long, value_name = "PID")]
     pid: Option<i32>,
 
@@ -172,21 +172,21 @@ pub struct Args {
 // The controllers to measure. A doc comment would become the help of the command.
 #[derive(clap::Args)]
 pub struct SubjectArgs {
-    /// The controller: tcp:HOST[:PORT], ssl: or quic:; or none with --start
+    /// The controller: tcp:HOST[:PORT], ssl: or quic:; omit it with --start
     #[arg(value_name = "TARGET")]
     pub target: Option<String>,
 
-    /// Start this controller for the run; {port} in it becomes a free port. Put "ssl: " or "quic: "
-    /// before it to speak that
+    /// Start this command as the controller; {port} in it becomes a free port. Put "ssl: " or
+    /// "quic: " before it for that transport
     #[arg(long, value_name = "CMD", conflicts_with = "target")]
     pub start: Option<String>,
 
     /// Another controller to measure in turn with the first: a command as for --start, or the
-    /// method of one that runs. May be given several times
+    /// method of a running one. Repeat for more
     #[arg(long, value_name = "CMD")]
     pub compare: Vec<String>,
 
-    /// Names of the controllers, in their order
+    /// Names of the controllers, in order
     #[arg(long = "name", value_name = "NAME")]
     pub names: Vec<String>,
 }
@@ -224,29 +224,29 @@ pub enum ModeArg {
     Throughput,
     /// One packet-in per switch at a time: the delay without queues
     Latency,
-    /// At --rate, whatever the controller does; delays from the time a packet-in was due
+    /// At --rate, whatever the controller does; delays count from the time a packet-in was due
     Open,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
-    /// Packets of all hosts of a switch to one destination, as cbench's
+    /// Packets from all hosts of a switch to one destination, as cbench's
     Macs,
-    /// Packets of all hosts of a switch to each other
+    /// Packets between all hosts of a switch
     Hosts,
     /// Packets to hosts behind other switches, which form a line with links that answer LLDP
     Paths,
     /// One host of a switch asks for another by ARP, gets the answer, and each sends the other an
     /// IP packet
     ArpIp,
-    /// Like macs; in the second half of the time one port of the first switch storms, and the delay
+    /// Like macs; in the second half, one port of the first switch floods packet-ins, and the delay
     /// at the other switches is measured
     Storm,
-    /// Like macs; in the second third of the time one more switch floods packet-ins and reads
-    /// nothing. The delay at the others is reported for each third
+    /// Like macs; in the second third, one more switch floods packet-ins and reads nothing. The
+    /// delay at the others is reported for each third
     Attack,
-    /// One connection per switch, all at once: each is accepted, leaves, and comes again
+    /// One connection per switch, all at once: each is accepted, closes, and reconnects
     Churn,
 }
 

@@ -1,7 +1,7 @@
-//! Packet-ins that wait for their answer, and what became of those that waited.
+//! Packet-ins that await an answer, and the outcome of earlier ones.
 //!
-//! A packet-in has a tag: a slot, and how often the slot was used. An answered slot is used again
-//! only when all others have been, so that a second answer still finds what it answers.
+//! A packet-in has a tag: a slot, and the number of uses of that slot. An answered slot is reused
+//! only after all others, so that a second answer still finds its packet-in.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wanted {
-    /// The first FLOW_MOD or PACKET_OUT that verifies
+    /// The first correct FLOW_MOD or PACKET_OUT
     Any,
     FlowMod,
     PacketOut,
@@ -26,7 +26,7 @@ pub enum Kind {
 /// The relation of a verified answer to its packet-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It waited since then.
+    /// The packet-in had waited since then.
     Answered { since_ns: u64 },
     /// The other kind beside the one that counts.
     Companion,
@@ -44,7 +44,7 @@ pub struct Outstanding {
     free_at: usize,
     free_count: usize,
     in_flight: usize,
-    /// For each source, the packet-ins that a FLOW_MOD without a buffer may be for.
+    /// For each source, the packet-ins that a FLOW_MOD without a buffer may answer.
     by_source: Vec<Chain>,
     wanted: Wanted,
 }
@@ -113,8 +113,8 @@ impl Outstanding {
         self.in_flight
     }
 
-    /// Takes a slot for a packet-in from `source` to `target` and gives its tag; `None` when all
-    /// wait.
+    /// Takes a slot for a packet-in from `source` to `target` and returns its tag; `None` if all
+    /// slots wait.
     pub fn open(&mut self, source: u32, target: u32, since_ns: u64) -> Option<u32> {
         if self.free_count == 0 {
             return None;
@@ -145,8 +145,8 @@ impl Outstanding {
         Some(tag)
     }
 
-    /// A slot that is used again leaves the chain that it was in. Those before it, which have
-    /// waited longer, leave with it.
+    /// Takes a reused slot out of its old chain. Earlier slots of the chain, which have waited
+    /// longer, leave with it.
     fn unchain(&mut self, at: u32) {
         let Slot { source, next, .. } = self.slots[at as usize];
         let Chain { last, .. } = self.by_source[source as usize];
@@ -163,7 +163,7 @@ impl Outstanding {
         slot.is_some_and(|slot| slot.source == source && slot.state != State::Unused)
     }
 
-    /// The slot of a tag that was given out and not too long ago.
+    /// Returns the slot of a tag, if the tag was issued and not too long ago.
     pub fn find(&self, tag: u32) -> Option<u32> {
         let at = tag & ((1 << self.slot_bits) - 1);
         let slot = &self.slots[at as usize];
@@ -171,9 +171,9 @@ impl Outstanding {
         is_it.then_some(at)
     }
 
-    /// The packet-in of a source that a FLOW_MOD is for when it says nothing else: FLOW_MODs come
-    /// in the order of packet-ins, so it is the oldest that had none, given up or not. If all had
-    /// one, it is the latest.
+    /// Returns the packet-in of a source that a FLOW_MOD answers if nothing else identifies it.
+    /// FLOW_MODs arrive in the order of packet-ins, so it is the oldest without a FLOW_MOD, given
+    /// up or not. If all had one, it is the latest.
     pub fn find_source(&mut self, source: u32) -> Option<u32> {
         let Chain { mut first, last } = *self.by_source.get(source as usize)?;
         if last == NO_SLOT {
@@ -193,7 +193,7 @@ impl Outstanding {
         (last != NO_SLOT).then_some(last)
     }
 
-    /// The only one that waits, if there is only one.
+    /// Returns the only waiting packet-in, if exactly one waits.
     pub fn find_only(&self) -> Option<u32> {
         if self.in_flight != 1 {
             return None;
@@ -202,7 +202,7 @@ impl Outstanding {
         self.slots.iter().position(waiting).map(|at| at as u32)
     }
 
-    /// The tag of a slot that [`Outstanding::find`] finds.
+    /// Returns the tag of a slot that [`Outstanding::find`] finds.
     pub fn tag(&self, at: u32) -> u32 {
         self.slots[at as usize].generation << self.slot_bits | at
     }
@@ -211,7 +211,7 @@ impl Outstanding {
         self.slots[at as usize].state == State::Waiting
     }
 
-    /// A slot is below this.
+    /// Returns the number of slots; every slot is below it.
     pub fn slot_count(&self) -> usize {
         self.slots.len()
     }
@@ -224,7 +224,7 @@ impl Outstanding {
         self.slots[at as usize].target
     }
 
-    /// Takes note of a verified answer to a slot that was found.
+    /// Records a verified answer to a slot that was found.
     pub fn answer(&mut self, at: u32, kind: Kind) -> Outcome {
         let bit = match kind {
             Kind::FlowMod => GOT_FLOW_MOD,
@@ -252,7 +252,7 @@ impl Outstanding {
         }
     }
 
-    /// Gives up what has waited since before `before_ns`, and says how many that were.
+    /// Gives up packet-ins that have waited since before `before_ns`, and returns their number.
     pub fn expire(&mut self, before_ns: u64) -> u64 {
         if self.in_flight == 0 {
             return 0;

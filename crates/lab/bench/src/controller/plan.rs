@@ -113,7 +113,7 @@ pub enum Phase {
     Learn,
     WarmUp,
     Measure,
-    /// Nothing is sent any more; what waits may still be answered.
+    /// Nothing more is sent; waiting packet-ins may still be answered.
     Drain,
 }
 
@@ -127,7 +127,7 @@ impl Phase {
     ];
 }
 
-/// Shared by the conductor and its threads.
+/// State shared by the conductor and its threads.
 pub struct Control {
     start: Instant,
     phase: AtomicU8,
@@ -136,13 +136,13 @@ pub struct Control {
     problem: Mutex<Option<String>>,
 }
 
-/// How far one thread is: numbers of its switches.
+/// Progress of one thread: numbers of its switches.
 #[derive(Default)]
 pub struct Progress {
     pub connected: AtomicU32,
-    /// Could not connect in several tries.
+    /// Switches that could not connect in several tries.
     pub given_up: AtomicU32,
-    /// Were asked for their features.
+    /// Switches that were asked for their features.
     pub admitted: AtomicU32,
     pub ready: AtomicU32,
     pub not_learned: AtomicU32,
@@ -200,7 +200,7 @@ impl Control {
         each.all(|thread| thread.is_done.load(Ordering::Relaxed))
     }
 
-    /// The first one is kept: the others follow from it.
+    /// Records the first problem only: the others follow from it.
     pub fn note_problem(&self, problem: String) {
         let mut kept = self.problem.lock().unwrap_or_else(|e| e.into_inner());
         kept.get_or_insert(problem);
@@ -225,12 +225,12 @@ pub struct Measured {
     /// Open loop: how much later than intended packet-ins were sent.
     pub lag: Histogram,
     pub cpu: Vec<Duration>,
-    /// When each switch was asked for its features, from the start of the run.
+    /// Time when each switch was asked for its features, from the start of the run.
     pub admitted_ns: Vec<u64>,
     /// The delays before a storm ([`Workload::Storm`]), and the number of its packet-ins.
     pub quiet: Histogram,
     pub strays: u64,
-    /// Those that the connection did not take.
+    /// Strays that the connection did not take.
     pub strays_unsent: u64,
     /// The result of [`Workload::Attack`].
     pub attacked: Option<Attacked>,
@@ -251,7 +251,7 @@ impl Interval {
 }
 
 impl Measured {
-    /// Takes in what another thread measured at the same time.
+    /// Merges the measurements of another thread from the same time.
     pub fn merge(&mut self, other: Measured) {
         self.elapsed = self.elapsed.max(other.elapsed);
         self.answered += other.answered;

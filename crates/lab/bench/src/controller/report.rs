@@ -1,5 +1,5 @@
-//! The results of the rounds: the document, the table, the plots, and the sentences that a table
-//! does not say.
+//! The results of the rounds: the document, the table, the plots, and the sentences on what the
+//! table does not show.
 
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -20,18 +20,18 @@ use report::output::{Measurement, Results};
 use report::plot::{Bars, Plot, Series};
 
 const US_PER_NS: f64 = 1e-3;
-/// The share of a core above which a thread has no more to give.
+/// The share of a core above which a thread is saturated.
 const BUSY: f64 = 0.9;
 /// The busy share of all cores at which generator and controller keep each other from running.
 const FULL: f64 = 0.95;
-/// Below this, the lateness of a thread that wakes up is no news.
+/// Below this, a thread's late wake-up is not worth reporting.
 const LATE_MS: f64 = 25.0;
 
 #[derive(Serialize)]
 struct SubjectDocument {
     name: String,
     transport: String,
-    /// The method of a controller that ran already.
+    /// The method of a controller that was already running.
     method: Option<String>,
     /// The command of a controller that was started.
     command: Option<String>,
@@ -40,11 +40,12 @@ struct SubjectDocument {
     /// Delays of all measured packet-ins of all rounds.
     latency_us: Summary,
     echo_us: Summary,
-    /// The median over rounds of this one's figure by the first one's in the same round.
+    /// The median over rounds of this controller's figure divided by the first one's in the same
+    /// round.
     ratio_to_first: Ratio,
     tally: Tally,
     rounds: Vec<RoundDocument>,
-    /// Rounds in which it did not start, did not answer, or died; in no figure above.
+    /// Rounds in which the controller did not start, did not answer, or died; in no figure above.
     failures: Vec<FailureDocument>,
 }
 
@@ -85,20 +86,20 @@ struct RoundDocument {
     problem: Option<String>,
 }
 
-/// The half before the storm; the round's `latency_us` is of the half in it.
+/// The half before the storm; the round's `latency_us` is of the half during the storm.
 #[derive(Serialize)]
 struct StormDocument {
     quiet_latency_us: Summary,
     packet_ins: u64,
-    /// The connection took no more.
+    /// Packet-ins that the connection did not take.
     unsent: u64,
 }
 
 #[derive(Serialize)]
 struct GeneratorDocument {
-    /// Cores' worth of processor time.
+    /// Processor time in cores.
     cpu: f64,
-    /// The busiest thread's part of a core.
+    /// The busiest thread's share of a core.
     busiest_thread: f64,
     cpu_ns_per_answer: f64,
 }
@@ -116,14 +117,14 @@ struct TargetDocument {
 pub enum Bottleneck {
     /// A generator thread had no time left and the controller had.
     Generator,
-    /// All cores were busy, by both.
+    /// Both together kept all cores busy.
     Machine,
-    /// The controller, or what is between.
+    /// The controller, or something between the two.
     Other,
 }
 
 impl Bottleneck {
-    /// `target_cpu` in cores, where it is known.
+    /// Finds the bottleneck. `target_cpu` is in cores, if it is known.
     pub fn of(
         busiest_thread: f64,
         generator_cpu: f64,
@@ -139,7 +140,7 @@ impl Bottleneck {
         }
     }
 
-    /// The runs whose figures are not the controller's alone.
+    /// Notes the runs whose figures do not depend on the controller alone.
     pub fn notes(found: impl Iterator<Item = Self> + Clone, who: &str, runs: &str) -> Vec<String> {
         let all = found.clone().count();
         let count = |which| {
@@ -380,7 +381,7 @@ fn attack_table(subjects: &[SubjectDocument]) -> String {
 }
 
 impl SubjectDocument {
-    /// A figure, unless it failed in all rounds.
+    /// Returns the figure, unless the controller failed in all rounds.
     fn measured(&self, figure: f64) -> Option<f64> {
         (!self.rounds.is_empty()).then_some(figure)
     }
@@ -476,7 +477,7 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
     notes
 }
 
-/// Says that packet-ins were sent late, if some were by more than a process that wakes up.
+/// Reports late packet-ins, if some were later than a normal wake-up.
 fn late<'a>(lags_us: impl Iterator<Item = &'a Summary>) -> Option<String> {
     let worst = lags_us.max_by(|a, b| a.max.total_cmp(&b.max))?;
     let (max_ms, p99_ms) = (worst.max / 1e3, worst.p99 / 1e3);
@@ -548,7 +549,7 @@ fn plots(
     results.write("rounds.csv", rounds_csv(subjects).as_bytes())
 }
 
-/// Delay in µs against the part of all that took longer.
+/// Returns delays in µs against the share of all that took longer.
 pub fn tail_points(histogram: &Histogram) -> Vec<(f64, f64)> {
     let all = histogram.len().max(1) as f64;
     let mut seen = 0;
@@ -560,7 +561,7 @@ pub fn tail_points(histogram: &Histogram) -> Vec<(f64, f64)> {
     recorded.filter(|(_, longer)| *longer > 0.0).collect()
 }
 
-/// A line per round. A round that failed has the figures until then, if there are any.
+/// Formats a line per round. A failed round has the figures until the failure, if there are any.
 fn rounds_csv(subjects: &[SubjectDocument]) -> String {
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     let mut rows: Vec<(&str, u32, Option<&RoundDocument>, &str)> = Vec::new();

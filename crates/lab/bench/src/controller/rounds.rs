@@ -1,4 +1,4 @@
-//! Controllers in turn, round after round: what changes on the machine meanwhile changes for all.
+//! Controllers in turn, round after round, so that changes on the machine affect all of them.
 
 use super::conduct::{Conductor, Run};
 use super::plan::Plan;
@@ -24,7 +24,7 @@ pub struct Turns<R> {
 pub struct Failed<R> {
     pub round: u32,
     pub failure: Failure,
-    /// The measurements until it died.
+    /// The measurements until the controller died.
     pub run: Option<R>,
 }
 
@@ -50,7 +50,7 @@ impl<R> Rounds<R> {
         }
     }
 
-    /// The failure itself where nothing else is known: one subject, never measured.
+    /// Returns the failure itself if there is nothing else: one subject, never measured.
     pub fn or_failure(mut self) -> Result<Rounds<R>, Failure> {
         match self.turns.as_mut_slice() {
             [only] if only.runs.is_empty() && only.is_given_up() => {
@@ -60,7 +60,7 @@ impl<R> Rounds<R> {
         }
     }
 
-    /// How the command ends after its results are written.
+    /// Returns the outcome of the command, after its results are written.
     pub fn verdict(&self, subjects: &[Subject]) -> Result<(), Failure> {
         let each = subjects.iter().zip(&self.turns);
         let failed = each.filter(|(_, turns)| !turns.failed.is_empty());
@@ -89,7 +89,7 @@ pub fn run(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds<Run>, Fa
             let title = format!("round {round} of {}, {}", settings.rounds, subject.name);
             let server = match kept[at].take() {
                 Some(server) => Ok(server),
-                // A process id is of the first controller.
+                // A process id belongs to the first controller.
                 None => Server::of(&subject.kind, settings.pid.filter(|_| at == 0), interrupt),
             };
             let measured = server.and_then(|server| {

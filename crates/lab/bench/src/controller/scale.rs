@@ -1,5 +1,5 @@
-//! `auster bench scale`: the same controller under ever more switches, each with the same load: how
-//! long until all are taken in, what each costs in memory, and how long an echo waits.
+//! `auster bench scale`: the same controller with more and more switches, each with the same load:
+//! the time until all are accepted, the memory per switch, and the delay of an echo.
 
 use serde::Serialize;
 use serde_json::json;
@@ -22,8 +22,8 @@ use report::plot::{Plot, Series};
 /// per switch while every switch asks for echoes.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The controller; {port} in it becomes a free port. Put "ssl: " or "quic: " before it to speak
-    /// that
+    /// The controller's command; {port} in it becomes a free port. Put "ssl: " or "quic: " before
+    /// it for that transport
     #[arg(long, value_name = "CMD")]
     start: String,
 
@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(short = 'M', long, value_name = "N", default_value_t = 10)]
     macs: u32,
 
-    /// How long each is measured
+    /// Measurement time per number of switches
     #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 10.0)]
     duration: f64,
 
@@ -68,7 +68,7 @@ struct Step {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let counts = args.counts.checked()?;
-    // Whatever is wrong is told before anything runs.
+    // Mistakes in the flags are reported before anything runs.
     let plans = counts.iter().map(|n| settings(args, *n));
     let plans = plans.collect::<Result<Vec<Settings>, Failure>>()?;
     let measurement = args.output.begin()?;
@@ -115,7 +115,7 @@ fn list(numbers: &[u32]) -> String {
     numbers.join(", ")
 }
 
-/// The settings of `auster bench controller` with the same flags.
+/// Returns the settings of `auster bench controller` with the same flags.
 fn settings(args: &Args, switches: u32) -> Result<Settings, Failure> {
     #[derive(clap::Parser)]
     struct Flags {
@@ -211,7 +211,7 @@ fn text(steps: &[Step]) -> String {
     text
 }
 
-/// A name and what it shows.
+/// The name of a curve, and the figure that it shows.
 type Curve = (&'static str, fn(&Step) -> f64);
 
 fn plots(results: &Results, steps: &[Step]) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! One emulated switch on its connection: read, judge, send, in as few calls as there can be.
+//! One emulated switch on its connection: read, judge, send, in as few calls as possible.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,9 +15,9 @@ use super::switch::{Broken, Delays, Switch};
 
 /// More than a socket holds at once; shared by the switches of a thread.
 const READ_BYTES: usize = 256 << 10;
-/// Unsent bytes above which nothing is read any more: a peer that asks and does not read.
+/// Unsent bytes above which reading stops: the peer sends requests and reads nothing.
 pub const UNSENT_BYTES_MAX: usize = 1 << 20;
-/// Reads in a row before another switch has its turn.
+/// Reads in a row before the next switch's turn.
 const READS_MAX: usize = 4;
 
 /// The state that the switches of a thread share.
@@ -42,7 +42,7 @@ pub struct Emulated {
     pub switch: Switch,
     /// Bytes to be written. Callers that add to it call [`Emulated::wake`].
     pub out: Vec<u8>,
-    /// It has a connection.
+    /// Whether the switch has a connection.
     pub is_up: bool,
     waker: Option<Waker>,
 }
@@ -72,7 +72,7 @@ pub enum End {
     Broken(Broken),
 }
 
-/// Serves until the connection ends.
+/// Serves a switch until the connection ends.
 pub async fn serve(
     emulated: Rc<RefCell<Emulated>>,
     connection: Connection,
@@ -85,7 +85,7 @@ pub async fn serve(
         written: 0,
         must_flush: false,
     };
-    // The listener's place is held as long as the halves.
+    // Keeps the listener's place as long as the two halves exist.
     let _ticket = connection.ticket;
     std::future::poll_fn(|context| {
         let emulated = &mut *emulated.borrow_mut();
@@ -101,9 +101,9 @@ pub async fn serve(
 struct Io {
     reader: Reader,
     writer: Writer,
-    /// The front of a message whose rest has not come.
+    /// The start of a message whose rest has not arrived.
     part: Vec<u8>,
-    /// Bytes of [`Emulated::out`] that have left.
+    /// Bytes of [`Emulated::out`] already sent.
     written: usize,
     must_flush: bool,
 }
@@ -139,7 +139,7 @@ impl Io {
         Poll::Pending
     }
 
-    /// One read and what follows from it; `Some` if the connection is over.
+    /// Reads once and handles the messages; `Some` if the connection is over.
     fn poll_read(
         &mut self,
         context: &mut Context<'_>,

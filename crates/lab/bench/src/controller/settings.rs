@@ -1,4 +1,4 @@
-//! Flags to a plan, or one line that says which of them make no sense.
+//! Turns flags into a plan, or into one line that names the flags that make no sense.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub struct Subject {
 
 #[derive(Clone, Debug)]
 pub enum SubjectKind {
-    /// It runs already.
+    /// A controller that is already running.
     Method(Method),
     Command {
         transport: Transport,
@@ -75,7 +75,7 @@ impl Subject {
 
 pub struct Settings {
     pub subjects: Vec<Subject>,
-    /// The plan of every run; its method is each subject's.
+    /// The plan of every run; the method is that of each subject.
     pub plan: Plan,
     pub rounds: u32,
     pub keep: bool,
@@ -94,13 +94,13 @@ impl Settings {
         check(args, mode)?;
         let timeout = seconds("--timeout", args.timeout / 1e3, 1e-3)?;
         let window_max = match workload {
-            // Nobody is in two exchanges at once.
+            // No host is in two exchanges at once.
             Workload::ArpIp => macs / 2,
             _ => macs,
         };
         let window = window(args, window_max, mode)?;
         let in_flight_max = match mode {
-            // What is due until the oldest is given up, and as much again.
+            // Packet-ins due until the oldest is given up, and as many again.
             Mode::Open { rate } => {
                 let each = rate / f64::from(switch_count) * timeout.as_secs_f64();
                 (each * 2.0).clamp(64.0, WINDOW_MAX as f64) as usize
@@ -111,7 +111,7 @@ impl Settings {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let thread_count = args.threads.unwrap_or(cores);
         whole("--threads", thread_count as u32, 1, 1024)?;
-        // A half before the storm, a half in it.
+        // One half before the storm, one half during it.
         let interval_count = match workload {
             Workload::Storm => 2,
             // Before, during and after.
@@ -303,7 +303,7 @@ fn command_kind(text: &str) -> Result<SubjectKind, Failure> {
     })
 }
 
-/// The program and its first words that are no options.
+/// Returns the program and its first words that are not options.
 fn default_name(kind: &SubjectKind) -> String {
     let (transport, words) = match kind {
         SubjectKind::Method(method) => return method.to_string(),

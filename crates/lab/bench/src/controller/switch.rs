@@ -35,12 +35,12 @@ pub enum Announce {
     /// A gratuitous ARP request. A controller that joins switches to one network floods each to all
     /// others
     Arp,
-    /// A frame from the host to itself, as Ethernet's loopback test sends: nobody needs to flood it
+    /// A frame from the host to itself, as Ethernet's loopback test sends: nobody floods it
     Keepalive,
 }
 
 impl Announce {
-    /// The frame by which a host makes itself known.
+    /// Returns the frame by which a host announces itself.
     pub fn frame(self, host: Host) -> Vec<u8> {
         match self {
             Announce::Arp => arp_request(host, host.ip),
@@ -70,7 +70,7 @@ pub struct Profile {
     pub traffic: Traffic,
 }
 
-/// Where the packets go.
+/// Destinations of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// From each source to the destination.
@@ -79,11 +79,11 @@ pub enum Traffic {
     Paired,
     /// From each source to another switch's destination.
     Across,
-    /// To and fro between sources that find each other by ARP.
+    /// In both directions between sources that find each other by ARP.
     Exchanges,
 }
 
-/// A controller that never falls silent is taken as it is after this.
+/// A controller that never falls silent counts as set up after this time.
 const SETTLE_MAX_NS: u64 = 2_000_000_000;
 /// Time between two announcements; more than the 100 ms after which a changed port counts for
 /// auster.
@@ -91,14 +91,14 @@ const PROBE_INTERVAL_NS: u64 = 200_000_000;
 const LOOPBACK_ETHERTYPE: u16 = 0x9000;
 /// All packets of a storm are of one host, so they come in at one port.
 const STORM_SOURCE: u32 = 1;
-/// Above every tag that is waited for.
+/// Above every tag that awaits an answer.
 const STRAY_TAG: u32 = 0x8000_0000;
 const ECHO_XID: Xid = Xid(0x6563_686f);
 
-/// How far a switch has come with its controller.
+/// The stage of a switch's set-up with its controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Features have not been asked for.
+    /// The controller has not asked for features.
     Handshake,
     SetUp {
         since_ns: u64,
@@ -114,7 +114,7 @@ pub enum Stage {
     NotLearned,
 }
 
-/// When it sends packet-ins of its own accord.
+/// When a switch sends packet-ins of its own accord.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     Idle,
@@ -126,16 +126,16 @@ pub enum Load {
     Open,
 }
 
-/// Where delays are recorded, in nanoseconds.
+/// Recorded delays, in nanoseconds.
 #[derive(Default)]
 pub struct Delays {
     pub answers: Histogram,
     pub echoes: Histogram,
-    /// When each packet-in was due, and how long its answer took, if that is wanted.
+    /// The due time of each packet-in and the delay of its answer, if requested.
     pub timeline: Option<Vec<(u64, u64)>>,
 }
 
-/// Why a connection cannot go on.
+/// Reason why a connection cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken {
     Framing,
@@ -158,7 +158,7 @@ impl fmt::Display for Broken {
 /// Checks that the controller's HELLO takes the version that was offered.
 ///
 /// # Errors
-/// It does not: the connection cannot go on.
+/// The HELLO does not take it: the connection cannot continue.
 pub fn check_hello(offered: Version, theirs: u8, hello: &Hello) -> Result<(), Broken> {
     match negotiate(&[offered], theirs, hello) {
         Some(_) => Ok(()),
@@ -174,16 +174,16 @@ pub struct Switch {
     stage: Stage,
     load: Load,
     next_source: u32,
-    /// How often all sources have had their turn.
+    /// The number of turns that all sources have had.
     lap: u32,
-    /// Sources that the learning phase has sent.
+    /// The number of sources sent so far in the learning phase.
     learned: u32,
     /// Delays of packet-ins sent from here on are recorded.
     record_from_ns: u64,
     admitted_ns: Option<u64>,
     /// Crossings for other switches; the caller that hands over bytes takes them.
     pub crossings: Vec<Crossing>,
-    /// Ports of links over which LLDP has come.
+    /// Ports of links over which LLDP has arrived.
     links_heard: Vec<u32>,
     /// Steps of exchanges, by their slots.
     steps: Vec<exchange::Step>,
@@ -194,7 +194,7 @@ impl Switch {
     pub fn new(profile: Rc<Profile>, layout: Layout) -> Result<Switch, EncodeError> {
         let template = PacketInTemplate::new(profile.version, &layout, profile.is_buffered)?;
         let sources = layout.source_count;
-        // Exchanges are of hosts that nobody has heard of.
+        // Exchanges are between hosts that the controller does not know.
         let learned = match profile.traffic {
             Traffic::Exchanges => sources,
             _ => 0,
@@ -222,12 +222,12 @@ impl Switch {
         self.stage
     }
 
-    /// When its features were asked for.
+    /// Returns the time when the controller asked for the switch's features.
     pub fn admitted_ns(&self) -> Option<u64> {
         self.admitted_ns
     }
 
-    /// Every source has been sent once, and nothing waits any more.
+    /// Whether every source has been sent once and no packet-in waits any more.
     pub fn has_learned(&self) -> bool {
         self.learned >= self.layout.source_count && self.outstanding.in_flight() == 0
     }
@@ -244,7 +244,7 @@ impl Switch {
         self.record_from_ns = now_ns;
     }
 
-    /// The connection is there.
+    /// Handles a new connection.
     pub fn handle_connected(&mut self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let version = self.profile.version;
         let hello = match version {
@@ -254,7 +254,7 @@ impl Switch {
         push(version, Xid(1), &Message::Hello(hello), out)
     }
 
-    /// Takes the whole messages at the front of `bytes`, and says how many bytes those were.
+    /// Handles the whole messages at the front of `bytes`, and returns the number of their bytes.
     pub fn handle_bytes(
         &mut self,
         now_ns: u64,
@@ -282,7 +282,7 @@ impl Switch {
         Ok(at)
     }
 
-    /// Sends what the closed load allows.
+    /// Sends the packet-ins that the closed load allows.
     pub fn fill(&mut self, now_ns: u64, out: &mut Vec<u8>) {
         match self.load {
             Load::Idle | Load::Open => {}
@@ -302,7 +302,7 @@ impl Switch {
         }
     }
 
-    /// One packet-in of the next source, which waits since `since_ns`.
+    /// Sends one packet-in of the next source; its wait counts from `since_ns`.
     pub fn send(&mut self, since_ns: u64, out: &mut Vec<u8>) {
         let source = self.next_source;
         if self.profile.traffic == Traffic::Exchanges {
@@ -323,7 +323,7 @@ impl Switch {
         self.send_of(source, target, since_ns, out);
     }
 
-    /// Sends a packet-in of a storm, which waits for no answer.
+    /// Sends a packet-in of a storm, which awaits no answer.
     pub fn send_stray(&self, out: &mut Vec<u8>) {
         self.send_stray_of(STORM_SOURCE, out);
     }
@@ -377,7 +377,7 @@ impl Switch {
                 next_ns: now_ns + PROBE_INTERVAL_NS,
             };
             if self.profile.traffic == Traffic::Exchanges {
-                // Who asks is heard by that.
+                // The ARP request also announces the host that sends it.
                 self.ask(1, self.layout.partner(1, 0), now_ns, out);
                 return Ok(());
             }
@@ -448,7 +448,7 @@ impl Switch {
             *heard_ns = now_ns;
         }
         if let Some(reply) = answer_control(version, &self.layout, &frame, message) {
-            // What does not fit the version is a fault of ours that the tests show.
+            // A reply that does not fit the version is our own fault, which the tests show.
             if push(version, xid, &reply, out).is_err() {
                 self.tally.errors += 1;
             }
@@ -469,7 +469,7 @@ impl Switch {
             Traffic::Exchanges => return self.handle_in_exchange(now_ns, message, delays, out),
         }
         let Some(answer) = Answer::read(self.profile.version, message) else {
-            // Deletions, as a controller starts with; nothing that is sent for a packet.
+            // Deletions, which a controller starts with; none of them answers a packet.
             self.note_set_up(now_ns);
             return;
         };
@@ -484,7 +484,7 @@ impl Switch {
         self.settle(now_ns, at, kind, delays);
     }
 
-    /// A right answer has come for what is in the slot.
+    /// Records a right answer to the packet-in in the slot.
     fn settle(&mut self, now_ns: u64, at: u32, kind: Kind, delays: &mut Delays) {
         match self.outstanding.answer(at, kind) {
             Outcome::Answered { since_ns } => {

@@ -240,7 +240,7 @@ fn an_answer_names_the_buffer_that_waits() {
 fn what_is_not_answered_in_time_is_missing_and_then_late() {
     let mut bench = Bench::loaded(false, Wanted::Any);
     let sent = bench.packet_ins(0);
-    // Nobody has looked after timeouts yet.
+    // No tick has handled the timeouts yet.
     bench.tell(1001 * MS, &Message::PacketOut(packet_out(&sent[0], 1)));
     bench.switch.handle_tick(1002 * MS, &mut bench.out).unwrap();
     bench.tell(1003 * MS, &Message::PacketOut(packet_out(&sent[1], 1)));
@@ -268,7 +268,7 @@ fn an_open_loop_does_not_wait_and_counts_from_the_intended_time() {
     assert!(tally.unsent > 0, "the places are bounded");
 }
 
-/// Hello and features, as a controller begins.
+/// Returns a switch after HELLO and features, with which a controller begins.
 fn shaken(version: Version) -> Bench {
     let mut bench = Bench::new(version, false, Wanted::Any);
     bench.switch.handle_connected(&mut bench.out).unwrap();
@@ -296,7 +296,7 @@ fn hosts_announce_themselves_when_the_controller_is_done() {
         let mut bench = shaken(version);
         bench.switch.handle_tick(50 * MS, &mut bench.out).unwrap();
         assert_eq!(bench.said(), []);
-        // It is still at it.
+        // The controller is still setting up.
         bench.tell(90 * MS, &Message::BarrierRequest);
         assert_eq!(bench.said(), [Message::BarrierReply]);
         bench.switch.handle_tick(150 * MS, &mut bench.out).unwrap();
@@ -320,7 +320,7 @@ fn hosts_announce_themselves_when_the_controller_is_done() {
         );
         assert_eq!(arp.data.len(), 42, "not a byte too long");
 
-        // A flood does not make it ready; it asks again.
+        // A flood does not make the switch ready; it probes again.
         bench.tell(
             200 * MS,
             &Message::PacketOut(packet_out(probe, PortNo::FLOOD.0)),

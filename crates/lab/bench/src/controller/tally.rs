@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Nothing is counted in two of these: an answer that is wrong, late or a second one is not
+/// The counts at a switch. Nothing is counted in two of them: a wrong, late or second answer is not
 /// `answered`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
@@ -21,19 +21,20 @@ pub struct Tally {
     pub companion: u64,
     /// Answers sent to every port although the destination's port is known.
     pub flooded: u64,
-    /// Out of another port than the destination's.
+    /// Answers out of another port than the destination's.
     pub wrong_port: u64,
-    /// Names a buffer that holds no packet.
+    /// Answers that name a buffer without a packet.
     pub wrong_buffer: u64,
-    /// A FLOW_MOD whose match is not of the packet.
+    /// FLOW_MODs whose match is not of the packet.
     pub wrong_match: u64,
-    /// A PACKET_OUT whose packet was changed.
+    /// PACKET_OUTs whose packet was changed.
     pub wrong_packet: u64,
     /// FLOW_MODs and PACKET_OUTs that answer nothing we sent.
     pub unsolicited: u64,
-    /// Open loop: the controller was so far behind that there was no place for one more.
+    /// Open loop: packet-ins not sent, because the controller was so far behind that no slot was
+    /// free.
     pub unsent: u64,
-    /// Links looked for: LLDP among the PACKET_OUTs.
+    /// LLDP among the PACKET_OUTs, with which a controller looks for links.
     pub discovery: u64,
     /// OFPT_ERROR messages of the controller, and messages that make no sense.
     pub errors: u64,
@@ -79,7 +80,7 @@ impl Tally {
         self.answered + self.late + self.companion + self.flooded + self.wrong()
     }
 
-    /// The faults that an honest controller has none of, in words; empty if there is none.
+    /// Describes the faults, which an honest controller does not have; empty if there are none.
     pub fn faults(&self) -> String {
         let counts = serde_json::to_value(self).unwrap_or_default();
         let counts = counts.as_object().into_iter().flatten();

@@ -17,7 +17,7 @@ use super::settings::SubjectKind;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 
-/// Stands for the port in a command.
+/// Placeholder for the port in a command.
 pub const PORT: &str = "{port}";
 /// Time from the start to a socket that accepts: a Java controller takes this long.
 const LISTEN_MAX: Duration = Duration::from_secs(30);
@@ -36,12 +36,12 @@ pub struct Target {
 pub struct Server {
     pub method: Method,
     pub target: Option<Target>,
-    /// The process of one that runs already.
+    /// The process of a controller that was already running.
     pid: Option<i32>,
 }
 
 impl Server {
-    /// Starts it, if it is a command. Of others the process may be known.
+    /// Starts the controller if it is a command. The process of others may be known.
     pub fn of(
         kind: &SubjectKind,
         pid: Option<i32>,
@@ -61,7 +61,7 @@ impl Server {
         })
     }
 
-    /// Its use so far, where it can be seen.
+    /// Returns the controller's resource use so far, if it can be seen.
     pub fn usage(&self) -> Option<Usage> {
         let of_pid = || self.pid.map(usage_of);
         self.target.as_ref().map(Target::usage).or_else(of_pid)
@@ -91,7 +91,7 @@ pub struct Usage {
 }
 
 impl Target {
-    /// Starts `command` with the port in its place, and waits until somebody listens there.
+    /// Starts `command` with the port in its place, and waits until a process listens there.
     fn start(
         command: &str,
         transport: Transport,
@@ -156,13 +156,13 @@ impl Target {
         usage_where(|stat| self.is_of(stat))
     }
 
-    /// Ends it at once, as a crash would. Its port is free then.
+    /// Ends the command at once, as a crash would. Its port is then free.
     pub fn kill(&mut self) {
-        // A group that has ended already is as good.
+        // A group that has already ended is fine too.
         let _ = killpg(self.group, Signal::SIGKILL);
         let _ = self.child.wait();
-        // What the command started closes its sockets later than the shell: with its last thread. A
-        // zombie has none but the first.
+        // The command's other processes close their sockets later than the shell: with their last
+        // thread. A zombie has only its first thread.
         let is_left = |(path, stat): &(PathBuf, Stat)| {
             let threads = std::fs::read_dir(path.join("task")).map_or(0, Iterator::count);
             !stat.is_zombie || threads > 1
@@ -174,7 +174,7 @@ impl Target {
         }
     }
 
-    /// Starts it again on the port that it had, and waits for nothing.
+    /// Starts the command again on the same port, without waiting.
     pub fn start_again(&mut self) -> Result<(), Failure> {
         self.kill();
         (self.child, self.group) = spawn(&self.command)?;
@@ -188,7 +188,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // A group that has ended already is as good.
+        // A group that has already ended is fine too.
         let _ = killpg(self.group, Signal::SIGTERM);
         let deadline = Instant::now() + STOP_MAX;
         while Instant::now() < deadline && !self.has_ended() {
@@ -212,7 +212,7 @@ fn spawn(command: &str) -> Result<(Child, Pid), Failure> {
     Ok((child, group))
 }
 
-/// The usage of one process that somebody else started.
+/// Returns the usage of one process that another program started.
 pub fn usage_of(pid: i32) -> Usage {
     usage_where(|stat| stat.pid == pid)
 }
@@ -229,7 +229,8 @@ fn free_port(transport: Transport) -> Result<u16, Failure> {
         .map_err(|error| Failure::machine(format!("no free port: {error}")))
 }
 
-/// QUIC answers only those who speak it: that somebody has the port is what can be seen.
+/// Whether a process listens on the port. QUIC answers only QUIC clients, so for QUIC it is whether
+/// the port is taken.
 fn listens(transport: Transport, port: u16) -> bool {
     let address: SocketAddr = ([127, 0, 0, 1], port).into();
     match transport {
@@ -238,7 +239,7 @@ fn listens(transport: Transport, port: u16) -> bool {
     }
 }
 
-/// The fields that are read of `/proc/PID/stat`.
+/// The fields read from `/proc/PID/stat`.
 struct Stat {
     pid: i32,
     group: i32,
@@ -291,7 +292,7 @@ fn processes(wanted: impl Fn(&Stat) -> bool) -> Vec<(PathBuf, Stat)> {
     all.filter(|(_, stat)| wanted(stat)).collect()
 }
 
-/// The name of the program may hold blanks and parentheses; the fields start after it.
+/// Parses the fields after the program's name, which may contain blanks and parentheses.
 fn read_stat(text: &str) -> Option<Stat> {
     let pid = text.split(' ').next()?.parse().ok()?;
     let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
@@ -304,7 +305,7 @@ fn read_stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// In MiB.
+/// Reads the peak memory in MiB.
 fn read_peak(status: &str) -> Option<f64> {
     let line = status
         .lines()

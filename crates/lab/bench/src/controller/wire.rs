@@ -1,7 +1,7 @@
-//! The bytes of the hot path: packet-ins from a template, and answers read where they lie.
+//! The bytes of the hot path: packet-ins from a template, and answers read in place.
 //!
-//! Everything else goes through the `openflow` crate; these two may cost some tens of nanoseconds,
-//! because they bound what can be measured. The tests hold them against that crate.
+//! Everything else uses the `openflow` crate. These two may cost some tens of nanoseconds, because
+//! they limit what can be measured. The tests compare them with that crate.
 
 use bytes::Bytes;
 use openflow::message::PacketIn;
@@ -38,7 +38,7 @@ const V13_IN_PORT_AT: usize = 24 + 4 + 4;
 const BUFFER_ID_AT: usize = 8;
 
 impl PacketInTemplate {
-    /// Buffered packets name the tag as their buffer.
+    /// Creates the template. Buffered packets use the tag as their buffer.
     pub fn new(
         version: Version,
         layout: &Layout,
@@ -47,7 +47,7 @@ impl PacketInTemplate {
         let payload = [&MAGIC.to_be_bytes()[..], &[0; PACKET_LEN - HEADERS_LEN - 4]].concat();
         let (from, to) = (layout.host(1), layout.far().host(DESTINATION));
         let mut packet = udp(from, to, UDP_PORTS, &payload);
-        // None, which UDP over IPv4 may have: the payload differs from packet to packet.
+        // No checksum, which UDP over IPv4 allows: the payload differs from packet to packet.
         packet[UDP_CHECKSUM_AT..UDP_CHECKSUM_AT + 2].fill(0);
         let buffer_id = is_buffered.then_some(BufferId(0));
         let frame = packet_in(version, buffer_id, layout.port(1), Bytes::from(packet))?;
@@ -59,7 +59,7 @@ impl PacketInTemplate {
         })
     }
 
-    /// The packet of host `source` to host `target`.
+    /// Writes the packet of host `source` to host `target`.
     pub fn write(
         &self,
         layout: &Layout,
@@ -90,7 +90,7 @@ fn put<const N: usize>(message: &mut [u8], at: usize, bytes: [u8; N]) {
     message[at..at + N].copy_from_slice(&bytes);
 }
 
-/// A whole packet sent up because nothing matched it.
+/// Returns a packet-in with a whole packet that matched nothing.
 pub fn packet_in(
     version: Version,
     buffer_id: Option<BufferId>,
@@ -110,7 +110,7 @@ pub fn packet_in(
 pub struct Packet {
     pub eth_dst: u64,
     pub eth_src: u64,
-    /// `None`: not one of ours, an ARP or LLDP frame.
+    /// `None` if the packet is not one of ours: an ARP or LLDP frame.
     pub tag: Option<u32>,
 }
 
@@ -153,7 +153,7 @@ pub struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// `message` is a whole PACKET_OUT or FLOW_MOD, header included; `None` for one that makes no
+    /// Reads `message`, a whole PACKET_OUT or FLOW_MOD, header included; `None` if it makes no
     /// sense or deletes.
     pub fn read(version: Version, message: &'a [u8]) -> Option<Answer<'a>> {
         let is_flow_mod = *message.get(1)? == TYPE_FLOW_MOD;
@@ -161,7 +161,7 @@ impl<'a> Answer<'a> {
             (Version::V10, true) => read_flow_mod_v10(message),
             (Version::V10, false) => read_packet_out(message, (14, 16), port_v10),
             (Version::V15, false) => {
-                // A match stands in the place of the port.
+                // A match takes the place of the port.
                 let match_len = usize::from(u16_at(message, 16 + 2)?);
                 let actions_at = 16 + match_len.next_multiple_of(8);
                 read_packet_out(message, (12, actions_at), port_v13)
@@ -172,7 +172,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The length of the actions is at `len_at`, and they begin at `actions_at`.
+/// Reads a PACKET_OUT. Its length of actions is at `len_at`, and its actions begin at `actions_at`.
 fn read_packet_out(
     message: &[u8],
     (len_at, actions_at): (usize, usize),
@@ -269,7 +269,7 @@ fn read_instructions(mut instructions: &[u8]) -> Option<Output> {
 type ReadPort = fn(&[u8]) -> Option<u32>;
 
 fn port_v10(action: &[u8]) -> Option<u32> {
-    /// OFPP_MAX of 1.0; above it stand the same reserved ports.
+    /// OFPP_MAX of 1.0; the same reserved ports are above it.
     const MAX: u16 = 0xff00;
     let port = u16_at(action, 4)?;
     Some(if port >= MAX {
@@ -295,7 +295,7 @@ fn read_actions(mut actions: &[u8], read_port: ReadPort) -> Option<Output> {
                 _ => Output::Flood,
             };
         }
-        // An action has at least 8 bytes; one that says less would be read for ever.
+        // An action has at least 8 bytes; a smaller length would be read for ever.
         actions = actions.get(usize::from(len).max(8)..)?;
     }
     Some(output)

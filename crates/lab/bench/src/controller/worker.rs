@@ -1,5 +1,5 @@
-//! One thread of the generator: its share of the switches, and the pacer that leads them through
-//! the phases of a run and sends what has its time.
+//! One thread of the generator: its share of the switches, and the pacer that takes them through
+//! the phases of a run and sends packet-ins when they are due.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,11 +18,11 @@ use super::switch::{Load, Stage, Switch};
 use super::tally::Tally;
 use crate::thread_cpu;
 
-/// The pacer looks at the phase and the clock at least so often.
+/// The longest time between two checks of the phase and the clock by the pacer.
 const TICK_NS: u64 = 10_000_000;
-/// Each switch is looked after so often.
+/// Interval at which each switch is looked after.
 const CARE_INTERVAL_NS: u64 = 50_000_000;
-/// Packet-ins on a schedule that are due within this are sent together: a timer is no finer.
+/// Scheduled packet-ins that are due within this time are sent together: a timer is no finer.
 const SCHEDULE_STEP_NS: u64 = 50_000;
 /// Bytes that a storm leaves unsent at a connection that takes no more.
 const STORM_UNSENT_BYTES_MAX: usize = 256 << 10;
@@ -31,7 +31,7 @@ const CONNECTING_MAX: usize = 64;
 const CONNECT_TRIES: u32 = 3;
 const CONNECT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Runs to the end of the run.
+/// Runs one thread to the end of the run.
 pub fn run(plan: &Plan, thread: usize, control: &Arc<Control>) -> Result<Measured, String> {
     let failed = |error: &dyn std::fmt::Display| format!("cannot run a thread: {error}");
     let runtime = crate::runtime().map_err(|error| failed(&error))?;
@@ -54,14 +54,14 @@ struct Worker<'a> {
     cared_at_ns: u64,
     measured: Measured,
     schedule: Schedule,
-    /// Begins amid the measured time; of the thread that has the first switch.
+    /// The storm, which begins amid the measured time; only on the thread with the first switch.
     storm: Option<Schedule>,
     begun: Option<StartPoint>,
     echo_due_ns: u64,
     echo_next: usize,
 }
 
-/// Where the measured time began.
+/// State at the start of the measured time.
 struct StartPoint {
     at_ns: u64,
     cpu: Duration,
@@ -154,7 +154,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Starts a task that hands over what crosses to the switches of this thread.
+    /// Starts a task that delivers crossings to the switches of this thread.
     fn listen(&self) {
         let Some(mut receiver) = self.shared.control.links.receiver(self.thread) else {
             return;
@@ -221,7 +221,7 @@ impl<'a> Worker<'a> {
                     let emulated = &mut *emulated.borrow_mut();
                     emulated.is_up = true;
                     let Emulated { switch, out, .. } = emulated;
-                    // A HELLO of ours that cannot be written is no connection either.
+                    // If our HELLO cannot be written, there is no connection either.
                     if switch.handle_connected(out).is_err() {
                         return;
                     }
@@ -361,7 +361,7 @@ impl<'a> Worker<'a> {
         emulated.wake();
     }
 
-    /// The measured time is over, whatever still comes.
+    /// Ends the measured time, whatever still arrives.
     fn finish(&mut self, now_ns: u64) {
         let Some(begun) = &self.begun else {
             return;
@@ -374,7 +374,7 @@ impl<'a> Worker<'a> {
         self.measured.cpu = vec![cpu];
     }
 
-    /// Packet-ins whose time has come.
+    /// Sends the packet-ins that are due.
     fn send_due(&mut self, now_ns: u64) {
         let is_open = matches!(self.plan.mode, Mode::Open { .. });
         if !is_open || !matches!(self.phase, Phase::WarmUp | Phase::Measure) {
@@ -419,7 +419,7 @@ impl<'a> Worker<'a> {
         due_ns.map_or(tick_ns, |due_ns| due_ns.max(soonest_ns).min(tick_ns))
     }
 
-    /// Asks for echoes, spread over the time between two of one switch.
+    /// Sends echo requests, spread over the time between two of one switch.
     fn ask_echoes(&mut self, now_ns: u64) {
         if !matches!(self.phase, Phase::WarmUp | Phase::Measure) {
             return;
@@ -438,7 +438,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Timeouts and set-up of every switch, and how far they all are.
+    /// Handles timeouts and set-up of every switch, and stores their progress.
     fn care(&mut self, now_ns: u64) {
         self.cared_at_ns = now_ns;
         let (mut admitted, mut ready, mut not_learned, mut learned) = (0, 0, 0, 0);

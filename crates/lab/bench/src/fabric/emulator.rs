@@ -18,21 +18,21 @@ const READ_BYTES: usize = 256 << 10;
 /// Connections that one wait reports.
 const READY_MAX: usize = 1024;
 const TIMER: u64 = u64::MAX;
-/// The clock is looked at this often without any traffic.
+/// Interval at which the clock is checked without any traffic.
 const TICK_NS: u64 = 5_000_000;
 /// First packets that are due within this are sent together.
 const STEP_NS: u64 = 50_000;
 /// Interval at which entries expire.
 const EXPIRE_INTERVAL_NS: u64 = 100_000_000;
-/// Time after which a switch without a connection dials again.
+/// Time after which a switch without a connection reconnects.
 const RECONNECT_NS: u64 = 100_000_000;
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
 struct Channel {
     stream: TcpStream,
-    /// The front of a message whose rest has not come.
+    /// The start of a message whose rest has not arrived.
     received: BytesMut,
-    /// Bytes of the switch's `out` that have left.
+    /// Bytes of the switch's `out` already sent.
     written: usize,
     is_blocked: bool,
     watched: EpollFlags,
@@ -107,7 +107,7 @@ impl<'a> Emulator<'a> {
         self.interrupt.is_set()
     }
 
-    /// Serves the switches until the condition holds, or for so long; reports which.
+    /// Serves the switches until the condition holds or the time is over. Returns whether it holds.
     pub fn until(&mut self, at_most: Duration, is_done: impl Fn(&Emulator<'a>) -> bool) -> bool {
         let deadline = self.now() + at_most;
         loop {
@@ -125,14 +125,14 @@ impl<'a> Emulator<'a> {
         self.until(time, |_| false);
     }
 
-    /// One wait and everything that it brings.
+    /// Waits once, and handles all events of this wait.
     fn step(&mut self, deadline: clock::Instant) {
         let now_ns = self.now().0;
         let due_ns = self.world.next_due_ns().unwrap_or(u64::MAX);
         let due_ns = due_ns.max(now_ns + STEP_NS).min(now_ns + TICK_NS);
         let wait_ns = due_ns.min(deadline.0).saturating_sub(now_ns).max(1);
         let once = Expiration::OneShot(Duration::from_nanos(wait_ns).into());
-        // Without its timer the loop would still go on with the traffic.
+        // Without its timer, the loop would still continue with the traffic.
         let _ = self.timer.set(once, TimerSetTimeFlags::empty());
         let mut events = [EpollEvent::empty(); READY_MAX];
         let ready = self.epoll.wait(&mut events, EpollTimeout::from(100u8));
@@ -221,7 +221,7 @@ impl<'a> Emulator<'a> {
         {
             channel.watched = flags;
             let mut event = EpollEvent::new(flags, switch as u64);
-            // A socket that is watched already cannot be refused.
+            // The system cannot refuse a socket that is already watched.
             let _ = self.epoll.modify(&channel.stream, &mut event);
         }
     }
@@ -234,13 +234,13 @@ impl<'a> Emulator<'a> {
 
     fn hang_up(&mut self, switch: usize) {
         if let Some(channel) = self.channels[switch].take() {
-            // The system forgets a socket that is closed.
+            // The system forgets a closed socket.
             let _ = self.epoll.delete(&channel.stream);
         }
         self.world.fabric.switches[switch].handle_closed();
     }
 
-    /// Takes a switch's connection, or lets it dial again.
+    /// Closes a switch's connection, or lets the switch reconnect.
     pub fn set_power(&mut self, switch: usize, is_on: bool) {
         self.is_off[switch] = !is_on;
         if !is_on {
@@ -266,7 +266,7 @@ impl<'a> Emulator<'a> {
         Ok(())
     }
 
-    /// Echoes, entries that expire, and switches that dial again.
+    /// Handles echoes, entries that expire, and switches that reconnect.
     fn keep_time(&mut self, now: clock::Instant) {
         self.echo_due_ns = self.echo_due_ns.max(now.0.saturating_sub(20 * TICK_NS));
         while self.echo_due_ns <= now.0 {
@@ -286,7 +286,7 @@ impl<'a> Emulator<'a> {
             for switch in 0..self.channels.len() {
                 let is_down = self.channels[switch].is_none() && !self.is_off[switch];
                 if is_down && self.dial(switch).is_err() {
-                    // Nobody listens there: the others would find the same.
+                    // Nobody listens there: the other switches would fail too.
                     break;
                 }
             }

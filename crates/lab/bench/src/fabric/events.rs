@@ -1,5 +1,5 @@
 //! Links and switches that fail, hosts that move and a controller that restarts, under load: the
-//! time until all earlier conversations are carried again, and the messages that it takes.
+//! time until all earlier conversations are carried again, and the messages needed for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,22 +19,22 @@ use crate::controller::target::Server;
 use cli::failure::Failure;
 use measure::stats::Summary;
 
-/// First packets under way of each switch while conversations begin.
+/// First packets in flight of each switch while conversations begin.
 const WINDOW: u32 = 8;
 const CONVERSE_MAX: Duration = Duration::from_secs(60);
-/// Time for which conversations are looked at after an event, at least and at most.
+/// Time for which conversations are watched after an event, at least and at most.
 const WATCH_MIN: Duration = Duration::from_secs(2);
 const WATCH_MAX: Duration = Duration::from_secs(30);
 /// Interval at which conversations without a path send a packet, as their hosts would.
 const RESEND: Duration = Duration::from_millis(100);
-/// Interval at which all conversations are looked at, and a share of the time that this may take.
+/// Interval at which all conversations are checked, and a share of the time that this may take.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_SHARE: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(1);
 /// A pause before each event.
 const CALM: Duration = Duration::from_secs(1);
 
-/// One event, and what came of it.
+/// One event and its effects.
 #[derive(Clone, Debug, Serialize)]
 pub struct EventFigures {
     /// For example `link down`.
@@ -43,19 +43,19 @@ pub struct EventFigures {
     pub of: String,
     /// Conversations that had a path before and still could have one.
     pub conversations: usize,
-    /// Those that were without a path at some time after it.
+    /// Conversations that were without a path at some time after the event.
     pub broken: usize,
-    /// Until the last one had a path again; `None` if some never had.
+    /// Time until the last one had a path again; `None` if some never had one.
     pub carried_again_ms: Option<f64>,
-    /// Time without a path of each that was broken.
+    /// Time without a path of each broken conversation.
     pub outage_ms: Summary,
-    /// Until a pair that had never spoken was served.
+    /// Time until a pair that had never communicated was served.
     pub served_ms: Option<f64>,
-    /// From the event until conversations were no longer looked at.
+    /// Time from the event until the end of watching.
     pub watched_s: f64,
-    /// Messages meanwhile, those of the load among them.
+    /// Messages during that time, including those of the load.
     pub messages: Counts,
-    /// Conversations that began meanwhile: what the load alone would cost.
+    /// Conversations that began during that time: the cost of the load alone.
     pub begun: usize,
 }
 
@@ -136,7 +136,7 @@ pub fn run(
     Ok(figures)
 }
 
-/// A host and a port of another switch.
+/// Picks a host, and a port of another switch to move to.
 fn moving(emulator: &Emulator, random: &mut SplitMix64) -> Event {
     let net = &emulator.world.fabric.net;
     let conversations = &emulator.world.conversations;
@@ -150,7 +150,7 @@ fn moving(emulator: &Emulator, random: &mut SplitMix64) -> Event {
     Event::Move { host, to }
 }
 
-/// A switch without hosts if there is one: the others can then still talk.
+/// Picks a switch without hosts if there is one: the others can then still communicate.
 fn failing_switch(emulator: &Emulator, random: &mut SplitMix64) -> usize {
     let net = &emulator.world.fabric.net;
     let transit = (0..net.switch_count()).filter(|s| net.home(*s).is_empty());
@@ -195,13 +195,13 @@ fn apply(event: Event, emulator: &mut Emulator, server: &mut Server) -> Result<(
     Ok(())
 }
 
-/// Conversations that have a path now.
+/// Returns the conversations that have a path now.
 fn carried(emulator: &mut Emulator) -> Vec<u32> {
     let all = 0..emulator.world.conversations.len() as u32;
     all.filter(|id| emulator.world.is_carried(*id)).collect()
 }
 
-/// Conversations that the network could carry.
+/// Returns the conversations that the network could carry.
 fn possible(emulator: &Emulator, ids: &[u32]) -> Vec<u32> {
     let world = &emulator.world;
     let net = &world.fabric.net;
@@ -222,13 +222,13 @@ fn possible(emulator: &Emulator, ids: &[u32]) -> Vec<u32> {
         let conversation = world.conversations[*id as usize];
         let places = [conversation.source, conversation.destination].map(|host| net.place(host));
         let [a, b] = places.map(|place| place.switch);
-        // Behind one port no switch is asked.
+        // Between hosts behind one port, no switch is involved.
         places[0] != places[1] && !world.is_out[a] && !world.is_out[b] && parts[a] == parts[b]
     };
     ids.iter().copied().filter(is_possible).collect()
 }
 
-/// Looks at the conversations until all have a path, and for some time more.
+/// Watches the conversations until all have a path, and for some time more.
 fn watch(
     emulator: &mut Emulator,
     before: &[u32],

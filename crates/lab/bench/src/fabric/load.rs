@@ -1,5 +1,5 @@
-//! The conversations of a run: their first packets are sent, followed to their hosts and timed, and
-//! so is the time until their paths are ready. No socket and no clock.
+//! The conversations of a run: their first packets are sent, followed to their hosts and timed. The
+//! time until their paths are ready is measured too. No socket and no clock.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -23,14 +23,14 @@ use crate::histogram::Histogram;
 const CONVERSATIONS_MAX: usize = 1 << 24;
 /// Packets of an open loop that are sent before the controller's messages are read again.
 const SENT_AT_ONCE: usize = 1024;
-/// An open loop leaves out what it is later with: the load would starve the reading of answers, and
-/// the controller seem to be behind.
+/// An open loop leaves out packets later than this. Otherwise the load would starve the reading of
+/// answers, and the controller would seem to be behind.
 const LATE_MAX_NS: u64 = 20_000_000;
-/// A path that is not ready after this many times the time that a packet has, never will be.
+/// A path that is not ready after this many packet timeouts counts as never ready.
 const READY_TIMEOUTS: u64 = 2;
 const ARP_ETHERTYPE: u128 = 0x0806;
 const ARP_REQUEST: u128 = 1;
-/// Asked for by storms: no host has it.
+/// The address that storms ask for; no host has it.
 const NOBODY: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 255, 255, 254);
 
 /// How conversations begin.
@@ -38,7 +38,7 @@ const NOBODY: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 255, 255, 254);
 pub enum Opening {
     /// With a packet to the other host.
     Packet,
-    /// With an ARP request, whose answer the packet waits for.
+    /// With an ARP request; the packet waits for its answer.
     Arp,
 }
 
@@ -46,7 +46,7 @@ pub enum Opening {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     Idle,
-    /// Up to `window` first packets of each switch with hosts are under way.
+    /// Up to `window` first packets of each switch with hosts are in flight.
     Closed {
         window: u32,
     },
@@ -63,15 +63,15 @@ pub struct Tally {
     pub sent: u64,
     /// Packets of an open loop that were left out because the emulator was behind.
     pub not_sent: u64,
-    /// The first packet came to its host in time.
+    /// First packets that reached their host in time.
     pub delivered: u64,
     pub lost: u64,
     /// A packet would now be forwarded from one host to the other by the tables alone.
     pub ready: u64,
     pub never_ready: u64,
-    /// First packets that came again.
+    /// First packets that arrived again.
     pub duplicates: u64,
-    /// Packets that came out where their host is not.
+    /// Packets that came out where their host is not connected.
     pub strays: u64,
 }
 
@@ -84,9 +84,9 @@ pub struct Conversation {
     pub delivered: bool,
     given_up: bool,
     pub ready: bool,
-    /// Counted in the tally.
+    /// Whether the conversation counts in the tally.
     recorded: bool,
-    /// Its packet was sent more than once.
+    /// Whether its packet was sent more than once.
     repeated: bool,
 }
 
@@ -109,7 +109,7 @@ pub struct World {
     pub record: Record,
     pub conversations: Vec<Conversation>,
     pub pairs_exhausted: bool,
-    /// Broadcasts that were sent, and their copies that came to ports with hosts.
+    /// Broadcasts that were sent, and their copies that reached ports with hosts.
     pub broadcasts: u64,
     pub broadcast_copies: u64,
     /// Switches whose hosts take no part.
@@ -128,7 +128,7 @@ pub struct World {
     in_flight: Vec<u32>,
     /// Switches that may have room in their window.
     room: Vec<u32>,
-    /// First packets under way, and paths not yet ready, in the order they are given up.
+    /// First packets in flight, and paths not yet ready, in the order they are given up.
     under_way: VecDeque<u32>,
     not_ready: VecDeque<u32>,
     /// Conversations that wait for a path, by pair, at each switch whose entries may complete it.
@@ -181,7 +181,7 @@ impl World {
         self.room = self.edges.clone();
     }
 
-    /// Begins a storm of so many broadcasts a second, or ends it.
+    /// Begins a storm of this many broadcasts a second, or ends it.
     pub fn set_broadcasts(&mut self, rate: Option<f64>, now: Instant) {
         self.storm = rate.map(|rate| (rate, now.0, 0));
     }
@@ -196,8 +196,8 @@ impl World {
         self.calm = Some((self.conversations.len(), Vec::new()));
     }
 
-    /// The noted delays in the order in which the packets were due. One still under way or lost has
-    /// taken as long as it has; without `with_late` it is left out.
+    /// Returns the noted delays in the order in which the packets were due. A packet in flight or
+    /// lost has its delay so far; without `with_late` it is left out.
     pub fn end_calm(&mut self, now: Instant, with_late: bool) -> Vec<Delay> {
         let (first, mut delays) = self.calm.take().unwrap_or_default();
         if with_late {
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// Nothing that was sent is under way any more.
+    /// Whether nothing that was sent is still in flight.
     pub fn is_drained(&self) -> bool {
         self.under_way.is_empty() && self.not_ready.is_empty()
     }
@@ -231,7 +231,7 @@ impl World {
     /// Handles what a switch's controller sent.
     ///
     /// # Errors
-    /// The reason why the connection cannot go on.
+    /// The reason why the connection cannot continue.
     pub fn handle_bytes(
         &mut self,
         now: Instant,
@@ -257,7 +257,7 @@ impl World {
         handled
     }
 
-    /// Gives up what has waited too long, and sends what is due.
+    /// Gives up packets and paths that have waited too long, and sends packets that are due.
     pub fn handle_tick(&mut self, now: Instant) {
         while let Some(id) = self.under_way.front().copied() {
             let conversation = &mut self.conversations[id as usize];
@@ -371,7 +371,7 @@ impl World {
         true
     }
 
-    /// Sends the packet of a conversation once more.
+    /// Sends the packet of a conversation again.
     pub fn send_again(&mut self, now: Instant, id: u32) {
         self.conversations[id as usize].repeated = true;
         self.send(now, id);
@@ -400,7 +400,7 @@ impl World {
         build::udp(from, to, UDP_PORTS, &payload).into()
     }
 
-    /// A host sends this packet.
+    /// Sends this packet from a host.
     fn inject(&mut self, now: Instant, at: Attachment, packet: Bytes) {
         let mut arrivals = std::mem::take(&mut self.arrivals);
         self.fabric.carry(now, at, packet, &mut arrivals);
@@ -408,21 +408,21 @@ impl World {
         self.arrivals = arrivals;
     }
 
-    /// A host makes itself known.
+    /// Announces a host.
     pub fn announce(&mut self, now: Instant, host: u32, how: Announce) {
         let net = &self.fabric.net;
         let (at, host) = (net.place(host), net.host(host));
         self.inject(now, at, how.frame(host).into());
     }
 
-    /// A host asks everybody for an address that nobody has.
+    /// Broadcasts a host's ARP request for an address that no host has.
     fn broadcast(&mut self, now: Instant, host: u32) {
         let net = &self.fabric.net;
         let packet = arp_request(net.host(host), NOBODY);
         self.inject(now, net.place(host), packet.into());
     }
 
-    /// Packets that came out at ports with hosts, and what the hosts answer.
+    /// Handles packets that came out at ports with hosts, and the answers of these hosts.
     fn arrive(&mut self, now: Instant, arrivals: &mut Vec<Arrival>) {
         while let Some(Arrival { at, packet }) = arrivals.pop() {
             let Some(seen) = Packet::read(&packet) else {
@@ -509,14 +509,14 @@ impl World {
         }
     }
 
-    /// The first packet of a conversation is no longer under way.
+    /// Marks the first packet of a conversation as no longer in flight.
     fn release(&mut self, id: u32) {
         let edge = self.conversations[id as usize].edge;
         self.in_flight[edge as usize] -= 1;
         self.room.push(edge);
     }
 
-    /// Looks at the conversations that may have got a path.
+    /// Checks the conversations that may have got a path.
     fn look_at_changes(&mut self, now: Instant) {
         if self.changed.is_empty() {
             return;
@@ -527,7 +527,7 @@ impl World {
             let Effect::Changed { src, dst } = effect else {
                 continue;
             };
-            // Addresses that no host has are those of no conversation.
+            // An address that no host has belongs to no conversation.
             match (src.map(number_of), dst.map(number_of)) {
                 (Some(None), _) | (_, Some(None)) => {}
                 (Some(Some(source)), Some(Some(destination))) => {
@@ -598,7 +598,7 @@ impl Conversation {
     }
 }
 
-/// When the packet of this number is due.
+/// Returns the time when the packet of this number is due.
 fn due_ns(rate: f64, from_ns: u64, number: u64) -> u64 {
     from_ns + (number as f64 * 1e9 / rate) as u64
 }

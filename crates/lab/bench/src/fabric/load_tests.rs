@@ -25,7 +25,7 @@ fn at(ms: u64) -> Instant {
     Instant(ms * 1_000_000)
 }
 
-/// The controller sends this to a switch.
+/// Sends a message from the controller to a switch.
 fn send(world: &mut World, now: Instant, switch: usize, message: &Message) {
     let frame = encode(Version::V13, Xid(9), message).unwrap();
     let mut bytes = BytesMut::from(&frame.bytes()[..]);
@@ -36,7 +36,7 @@ fn send(world: &mut World, now: Instant, switch: usize, message: &Message) {
     );
 }
 
-/// The messages that a switch has for its controller.
+/// Takes the messages that a switch has queued for its controller.
 fn receive(world: &mut World, switch: usize) -> Vec<Message> {
     let mut bytes = BytesMut::from(&world.fabric.switches[switch].out[..]);
     world.fabric.switches[switch].out.clear();
@@ -47,7 +47,7 @@ fn receive(world: &mut World, switch: usize) -> Vec<Message> {
     messages
 }
 
-/// The packets that a switch asks its controller about.
+/// The packets in a switch's packet-ins.
 fn asked(world: &mut World, switch: usize) -> Vec<Bytes> {
     let packet = |message| match message {
         Message::PacketIn(packet_in) => Some(packet_in.data),
@@ -81,7 +81,7 @@ fn hop(world: &World, id: usize, port: PortNo) -> Message {
     Message::FlowMod(FlowMod::add(5, pair, vec![Action::output(port)]))
 }
 
-/// The link is behind the third port of both.
+/// The link is at port 3 of both switches.
 const LINK: PortNo = PortNo(3);
 
 #[test]
@@ -99,7 +99,7 @@ fn a_first_packet_is_delivered_by_the_controller_and_its_path_is_ready_when_it_i
     assert_eq!(packets.len(), 1);
     let place = world.fabric.net.place(world.conversations[id].destination);
 
-    // Out of the wrong port it is a stray, out of the right one it is there.
+    // Out of the wrong port, the packet is a stray; out of the right port, it is delivered.
     let other = PortNo(3 - place.port.0);
     send(
         &mut world,
@@ -121,7 +121,7 @@ fn a_first_packet_is_delivered_by_the_controller_and_its_path_is_ready_when_it_i
     );
     assert!((1_990_000..=2_010_000).contains(&world.record.first.max()));
 
-    // The last hop, the first one, and then it is whole; in any order.
+    // The path is ready once both of its hops have their entry, in any order.
     let message = hop(&world, id, LINK);
     send(&mut world, at(14), 0, &message);
     assert_eq!(world.record.tally.ready, 0);
@@ -192,7 +192,7 @@ fn the_open_loop_keeps_its_schedule_whatever_the_controller_does() {
     }
     assert_eq!(world.next_due_ns(), Some(at(108).0));
     assert_eq!(world.record.tally.not_sent, 0);
-    // It was away: what is 20 ms late at most is sent.
+    // After a pause, only packets that are at most 20 ms late are sent.
     world.handle_tick(at(160));
     assert_eq!(world.record.tally.not_sent, 140 - 108);
     let due = world.conversations[8].due_ns;
@@ -274,7 +274,7 @@ fn a_storm_is_sent_on_its_schedule_and_its_copies_are_counted() {
     }
     world.set_broadcasts(Some(100.0), at(0));
     world.handle_tick(at(45));
-    // Each comes to the other three ports with hosts.
+    // Each broadcast reaches the other three ports with hosts.
     assert_eq!((world.broadcasts, world.broadcast_copies), (5, 15));
     world.set_broadcasts(None, at(45));
     world.handle_tick(at(90));

@@ -1,10 +1,10 @@
-//! `auster bench fabric`: emulated switches with tables form a network, and packets are followed
-//! hop by hop through what the controller set there.
+//! `auster bench fabric`: emulated switches with tables form a network, and the bench follows
+//! packets hop by hop through the entries and groups that the controller set.
 //!
-//! `net` is the network, `switch` one of its switches, `walk` the packets on their journey, `pairs`
-//! and `load` the conversations: all without sockets and clocks. `emulator` puts the switches on
-//! connections, `run` leads a run through its phases, `events` lets links, switches, hosts and the
-//! controller change, `report` writes.
+//! `net` is the network, `switch` one of its switches, `walk` the forwarding of packets, `pairs`
+//! and `load` the conversations: all without sockets and clocks. `emulator` connects the switches,
+//! `run` takes a run through its phases, `events` changes links, switches, hosts and the
+//! controller, and `report` writes the results.
 
 mod emulator;
 mod events;
@@ -40,12 +40,12 @@ pub struct Args {
     #[command(flatten)]
     subjects: SubjectArgs,
 
-    /// How the conversations go
+    /// Traffic and events to emulate
     #[arg(long, value_enum, default_value = "pairs")]
     workload: Workload,
 
-    /// The network, in the words of 'auster lab', with 1 to 1024 switches; of several, each
-    /// is measured in every round, and figures are drawn over the number of switches
+    /// The network, as for 'auster lab', with 1 to 1024 switches; repeat to measure several in
+    /// every round, with figures over the number of switches
     #[arg(long = "topology", value_name = "WORDS", default_value = "linear,4")]
     topologies: Vec<String>,
 
@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 256)]
     hosts: usize,
 
-    /// Ports of such a switch that they are behind, 1 to 48
+    /// Ports of each switch that its hosts share, 1 to 48
     #[arg(long, value_name = "N", default_value_t = 3)]
     host_ports: usize,
 
@@ -61,11 +61,11 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "uniform")]
     pairs: pairs::Choice,
 
-    /// Measure pairs of hosts behind one switch too, in each round
+    /// Also measure pairs of hosts behind one switch, in each round
     #[arg(long)]
     same_switch: bool,
 
-    /// First packets of each switch that may be under way
+    /// First packets of each switch that may be in flight
     #[arg(long, value_name = "N", default_value_t = 8)]
     window: u32,
 
@@ -74,8 +74,8 @@ pub struct Args {
     #[arg(long, value_name = "N", conflicts_with = "window")]
     rate: Option<f64>,
 
-    /// Also so many times what was delivered with a window, one run for each, between two seconds
-    /// of a tenth of it
+    /// Also run at these multiples of the rate delivered with a window, each between two seconds of
+    /// a tenth of that rate
     #[arg(
         long,
         value_name = "N,N",
@@ -92,11 +92,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     conversations: usize,
 
-    /// Events, for the same; the last of failures is a switch
+    /// Events, for the same workloads; the last of failures is a switch's
     #[arg(long, value_name = "N", default_value_t = 5)]
     events: u32,
 
-    /// How hosts make themselves known [default: keepalive, for --workload arp and moves arp]
+    /// How hosts announce themselves [default: keepalive, for --workload arp and moves arp]
     #[arg(long, value_enum)]
     announce: Option<Announce>,
 
@@ -104,35 +104,35 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: u32,
 
-    /// How long each run is measured
+    /// Measurement time per run
     #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 5.0)]
     duration: f64,
 
-    /// Load before the measuring
+    /// Load before measuring
     #[arg(short = 'w', long, value_name = "SECONDS", default_value_t = 1.0)]
     warmup: f64,
 
-    /// A first packet that takes longer is lost; a path has twice the time
+    /// A first packet that takes longer counts as lost; a path has twice the time
     #[arg(long, value_name = "MS", default_value_t = 2000.0)]
     timeout: f64,
 
-    /// A pause after the links are known, and one without changes after the hosts are
+    /// Pause after the links are known, and time without changes after the hosts are known
     #[arg(long, value_name = "MS", default_value_t = 1000.0)]
     settle: f64,
 
-    /// The longest to wait for LLDP over every link, and for that pause
+    /// Longest wait for LLDP over every link, and for the time without changes
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     discovery_max: f64,
 
-    /// Between two echo requests of a switch
+    /// Time between two echo requests of a switch
     #[arg(long, value_name = "MS", default_value_t = 500.0)]
     echo_interval: f64,
 
-    /// Decides the pairs and the events
+    /// Seed of the pairs and the events
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// The process of a controller that runs on this machine, to see what it uses
+    /// Process id of a controller on this machine, to measure its resource use
     #[arg(long, value_name = "PID")]
     pid: Option<i32>,
 
@@ -145,20 +145,21 @@ pub struct Args {
 pub enum Workload {
     /// Each packet is the first of a pair of hosts behind different switches that have never spoken
     Pairs,
-    /// The same, but the host asks for the other by ARP, and the packet waits for the answer
+    /// Like pairs, but the host asks for the other by ARP first, and the packet waits for the
+    /// answer
     Arp,
     /// Hosts move to other switches
     Moves,
-    /// Links and switches fail and come back
+    /// Links and switches fail and recover
     Failures,
-    /// The controller is killed and started again
+    /// The controller is killed and restarted
     Restart,
-    /// Pairs without and with broadcasts beside them
+    /// Like pairs, without and with broadcasts
     Storm,
 }
 
 impl Workload {
-    /// The network or its controller changes under the load.
+    /// Whether the network or its controller changes under the load.
     fn has_events(self) -> bool {
         matches!(
             self,

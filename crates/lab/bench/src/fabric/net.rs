@@ -1,5 +1,5 @@
-//! The network of a run: what is behind each port of each switch, and where the hosts are. No
-//! switch's state and no clock.
+//! The network of a run: the hosts or link behind each port of each switch, and the place of each
+//! host. No switch state and no clock.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -12,8 +12,8 @@ pub const SWITCHES_MAX: usize = 1024;
 /// Ports of one switch that have hosts.
 pub const HOST_PORTS_MAX: usize = 48;
 pub const HOSTS_MAX: usize = 131_072;
-/// Locally administered, and of no host of `bench controller`, which may run beside it; the host's
-/// number follows.
+/// Locally administered, and unlike the hosts of `bench controller`, which may run at the same
+/// time; the host's number follows.
 const MAC_PREFIX: u64 = 0x06 << 40;
 /// 172.16.0.0/12; the host's number follows.
 const IP_PREFIX: u32 = 0xac10_0000;
@@ -23,7 +23,7 @@ const IP_PREFIX: u32 = 0xac10_0000;
 pub enum Behind {
     Hosts,
     Link {
-        /// Place in [`Net::links`].
+        /// Index in [`Net::links`].
         link: usize,
         far: Attachment,
     },
@@ -118,7 +118,7 @@ impl Net {
         self.behind[at.switch].get(place).copied()
     }
 
-    /// Places of the links of a switch.
+    /// Indices of a switch's links.
     pub fn links_of(&self, switch: usize) -> Vec<usize> {
         let link = |behind: &Behind| match behind {
             Behind::Link { link, .. } => Some(*link),
@@ -169,13 +169,13 @@ impl Net {
         self.links.iter().all(|link| link.heard == [true; 2])
     }
 
-    /// Notes that LLDP left by `from` and passed the link.
+    /// Notes that LLDP sent from `from` passed the link.
     pub fn note_lldp(&mut self, link: usize, from: Attachment) {
         let link = &mut self.links[link];
         link.heard[usize::from(link.ends[0] != from)] = true;
     }
 
-    /// The numbers of switches that `from` reaches over links for which `is_up` holds.
+    /// Whether `from` reaches each switch, by number, over links for which `is_up` is true.
     pub fn reached(&self, from: usize, is_up: impl Fn(usize) -> bool) -> Vec<bool> {
         let mut reached = vec![false; self.switch_count()];
         let mut open = vec![from];
@@ -194,7 +194,7 @@ impl Net {
     }
 }
 
-/// The number of the host with this Ethernet address, in a network that has so many.
+/// The number of the host with this Ethernet address, in a network with that many hosts.
 pub fn number_of(mac: u64) -> Option<u32> {
     let number = (mac ^ MAC_PREFIX).checked_sub(1)?;
     (number < HOSTS_MAX as u64).then_some(number as u32)

@@ -14,18 +14,18 @@ use super::net::Net;
 pub enum Choice {
     /// Every host is as likely as any other
     Uniform,
-    /// The nth host in popularity with a weight of 1/n
+    /// The nth most popular host has a weight of 1/n
     Zipf,
     /// The hosts of one switch
     OneHot,
 }
 
-/// Draws before all pairs of a switch are gone through in order.
+/// Random draws before all pairs of a switch are tried in order.
 const DRAWS_MAX: u32 = 16;
 
 pub struct Pairs {
     choice: Choice,
-    /// Both hosts are of one switch.
+    /// Whether both hosts of a pair are at the same switch.
     same_switch: bool,
     random: SplitMix64,
     host_count: u32,
@@ -62,7 +62,7 @@ impl Pairs {
         }
     }
 
-    /// A pair whose source began at the switch; `None` when there is no further one. `is_usable`
+    /// Draws a pair whose source began at the switch; `None` when no pair is left. `is_usable`
     /// leaves out hosts that cannot be reached.
     pub fn next(
         &mut self,
@@ -129,7 +129,7 @@ impl Pairs {
     }
 }
 
-/// The switch that everybody sends to.
+/// The switch that all hosts send to.
 fn hot(net: &Net) -> usize {
     net.edges().last().unwrap_or(0)
 }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn every_pair_is_drawn_once_and_then_none() {
-        // 17 usable hosts: 5 of the first switch, 6 of each other.
+        // 17 usable hosts: 5 at the first switch, 6 at each of the others.
         let across = 5 * 12 + 6 * 11 + 6 * 11;
         assert_eq!(drawn(Choice::Uniform, false, 1).len(), across);
         assert_eq!(drawn(Choice::Zipf, false, 1).len(), across);

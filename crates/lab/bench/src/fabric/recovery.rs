@@ -1,21 +1,21 @@
-//! The time after an overload until delays are what they were before it.
+//! The time from the end of an overload until delays are as low as before it.
 
 use serde::Serialize;
 
 /// Length of a slot whose p99 is compared.
 const SLOT_NS: u64 = 100_000_000;
-/// Slots in a row that must be as before to count as recovered.
+/// Slots in a row that must be no slower than before to count as recovered.
 const SLOTS: usize = 3;
 
-/// When a first packet was due and how long it took, in nanoseconds.
+/// The due time of a first packet and its delay, in nanoseconds.
 pub type Delay = (u64, u64);
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Recovery {
-    /// The highest p99 of 100 ms of little load before the overload.
+    /// The highest p99 of 100 ms of light load before the overload.
     pub calm_p99_ms: f64,
-    /// From the end of the overload until three slots of 100 ms in a row have a p99 no higher.
-    /// Null when that did not come.
+    /// Time from the end of the overload until three slots of 100 ms in a row have a p99 no higher.
+    /// Null if that did not happen.
     pub recovered_ms: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ impl Recovery {
     }
 }
 
-/// The p99 of each slot; `None` for one without packets.
+/// The p99 of each slot; `None` for a slot without packets.
 fn slots(delays: &[Delay], from_ns: u64) -> Vec<Option<u64>> {
     let mut slots: Vec<Vec<u64>> = Vec::new();
     for (due_ns, delay_ns) in delays {

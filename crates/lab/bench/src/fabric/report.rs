@@ -26,7 +26,7 @@ const MS_PER_NS: f64 = 1e-6;
 #[derive(Serialize)]
 struct SubjectDocument {
     name: String,
-    /// The method of a controller that ran already.
+    /// The method of a controller that was already running.
     method: Option<String>,
     /// The command of a controller that was started.
     command: Option<String>,
@@ -48,7 +48,7 @@ struct LegDocument {
     name: String,
     offered_per_s: Option<f64>,
     delivered_per_s: f64,
-    /// Delivered pairs a second by those of the first leg in the same round.
+    /// Delivered pairs a second, divided by those of the first leg in the same round.
     of_first: f64,
     lost_percent: f64,
     first_p50_ms: f64,
@@ -68,20 +68,20 @@ struct RunDocument {
     switches: usize,
     offered_per_s: Option<f64>,
     elapsed_s: f64,
-    /// First packets that came out at their host while the clock ran.
+    /// First packets a second that reached their host while the clock ran.
     delivered_per_s: f64,
     tally: Tally,
     first_ms: Summary,
     ready_ms: Summary,
     echo_ms: Summary,
     messages: Counts,
-    /// Messages to switches, echoes and LLDP left out, by delivered pairs.
+    /// Messages to switches per delivered pair, without echoes and LLDP.
     messages_per_pair: f64,
     packet_ins_per_pair: f64,
     entries_per_switch: Spread,
     groups_per_switch: Spread,
     controller: Option<ControllerDocument>,
-    /// Cores' worth of processor time of the emulator.
+    /// Processor time of the emulator, in cores.
     emulator_cores: f64,
     bottleneck: Bottleneck,
     /// Packets that went round in a loop.
@@ -107,7 +107,7 @@ struct Spread {
 struct ControllerDocument {
     cores: f64,
     cpu_us_per_pair: f64,
-    /// Cores by the name of the thread.
+    /// Processor time in cores, by thread name.
     threads: BTreeMap<String, f64>,
     memory_peak_mib: f64,
 }
@@ -444,7 +444,7 @@ fn plots(results: &Results, settings: &Settings, rounds: &Rounds<Measured>) -> R
     for (name, x_label, of) in figures {
         let mut series = Vec::new();
         for (at, (subject, turns)) in (1..).zip(settings.subjects.iter().zip(&rounds.turns)) {
-            // Of each leg the first run is drawn.
+            // Only the first run of each leg is drawn.
             let mut legs: Vec<&str> = Vec::new();
             for (number, (_, run)) in turns.runs.iter().enumerate() {
                 results.histogram(&format!("{name}-{at}-{}", number + 1), of(run), MS_PER_NS)?;
@@ -464,7 +464,7 @@ fn plots(results: &Results, settings: &Settings, rounds: &Rounds<Measured>) -> R
     Ok(())
 }
 
-/// Figures over the number of switches, where several networks were measured.
+/// Plots figures over the number of switches, if several networks were measured.
 fn growth_plots(
     results: &Results,
     settings: &Settings,

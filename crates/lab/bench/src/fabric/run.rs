@@ -1,4 +1,4 @@
-//! One run: a controller, a network, and the phases until its figures.
+//! One run: a controller, a network, and the phases that lead to its figures.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -25,14 +25,14 @@ use cli::progress::Progress;
 
 /// The longest that a controller may take to ask all switches for their features.
 const ADMIT_MAX: Duration = Duration::from_secs(60);
-/// Hosts that make themselves known at once, and the pause after them: 2,000 a second.
+/// Hosts that announce themselves at once, and the pause after them: 2,000 hosts a second.
 const ANNOUNCED_AT_ONCE: usize = 10;
 const ANNOUNCE_PAUSE: Duration = Duration::from_millis(5);
 
-/// How long the load is little before and after an overload.
+/// Duration of the light load before and after an overload.
 const CALM: Duration = Duration::from_secs(2);
 
-/// How often the bench looks whether the controller has set something.
+/// Interval at which the bench checks whether the controller has set something.
 const SETTLE_STEP: Duration = Duration::from_millis(50);
 
 /// The settings that all runs share.
@@ -60,13 +60,13 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leg {
     pub name: String,
-    /// The name without the network's.
+    /// The name, without the topology.
     pub kind: &'static str,
     pub topology: String,
     pub same_switch: bool,
     pub load: Load,
     pub is_stormy: bool,
-    /// First packets a second for two seconds before and after, where the load is an overload.
+    /// First packets a second for two seconds before and after the load, if it is an overload.
     pub calm_rate: Option<f64>,
 }
 
@@ -84,13 +84,13 @@ pub struct Setup {
     pub admitted_s: f64,
     /// Until LLDP had passed over every link, both ways.
     pub discovered_s: Option<f64>,
-    /// Until the last host had made itself known.
+    /// Until the last host had announced itself.
     pub announced_s: f64,
-    /// Until the last change of a table before the load, if there was a pause after it.
+    /// Until the last table change before the load, if a pause followed it.
     pub settled_s: Option<f64>,
-    /// Changes of tables and groups until then.
+    /// Changes of tables and groups before the load.
     pub changes: u64,
-    /// Entries of a switch then, on average.
+    /// Entries per switch before the load, on average.
     pub entries: f64,
 }
 
@@ -98,7 +98,7 @@ pub struct Setup {
 #[derive(Clone, Debug, Default)]
 pub struct Used {
     pub cpu: Duration,
-    /// Processor time by the name of the thread.
+    /// Processor time, by thread name.
     pub threads: BTreeMap<String, Duration>,
     pub memory_peak_mib: f64,
 }
@@ -199,8 +199,8 @@ impl Runner<'_> {
         self.progress.say(format_args!("{}: {doing}", self.title));
     }
 
-    /// Sends little for a while, where the leg is an overload. Returns the delays, `with_late`
-    /// those of packets that have not arrived too.
+    /// Sends a light load for a while, if the leg is an overload. Returns the delays; `with_late`
+    /// includes those of packets that have not arrived.
     fn calm(&self, emulator: &mut Emulator, with_late: bool) -> Vec<Delay> {
         let Some(rate) = self.leg.calm_rate else {
             return Vec::new();
@@ -224,7 +224,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Until the controller knows switches, links and hosts.
+    /// Runs the set-up, until the controller knows switches, links and hosts.
     fn set_up(&self, emulator: &mut Emulator) -> Result<Setup, Failure> {
         let plan = self.plan;
         self.say("waiting for features requests");
@@ -270,7 +270,8 @@ impl Runner<'_> {
         Ok(setup)
     }
 
-    /// Waits until the controller has set nothing for `settle`. Returns when it set the last.
+    /// Waits until the controller has changed nothing for `settle`. Returns the time of its last
+    /// change.
     fn settle(&self, emulator: &mut Emulator) -> Option<f64> {
         let end = seconds(emulator) + self.plan.discovery_max.as_secs_f64();
         let mut last = (seconds(emulator), changes(emulator));
@@ -288,8 +289,8 @@ impl Runner<'_> {
         Some(last.0)
     }
 
-    /// Runs `load` with the clock on, and then waits for what is under way. `before` are the delays
-    /// of little load, which comes again after an overload.
+    /// Runs `load` with the clock on, and then waits for the packets in flight. `before` has the
+    /// delays under the light load, which is repeated after an overload.
     fn measure(
         &self,
         emulator: &mut Emulator,

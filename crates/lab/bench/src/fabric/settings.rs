@@ -1,4 +1,4 @@
-//! Flags to a plan, or one line that says which of them make no sense; and the runs of all rounds.
+//! Turns flags into a plan, or into one line about flags that make no sense; runs all rounds.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::progress::Progress;
 
-/// Conversations a second beside events.
+/// Default conversations a second for workloads with events.
 const EVENTS_RATE: f64 = 200.0;
 
 pub struct Settings {
     pub subjects: Vec<Subject>,
     pub plan: Plan,
     pub topologies: Vec<String>,
-    /// Runs of each round that are known ahead.
+    /// Runs of each round that are known in advance.
     pub legs: Vec<Leg>,
-    /// Further ones, at so many times the rate that the first carried.
+    /// Further runs, at these multiples of the rate that the first run delivered.
     pub overload: Vec<f64>,
     pub rounds: u32,
     pid: Option<i32>,
@@ -156,8 +156,8 @@ impl Settings {
     }
 }
 
-/// Controllers in turn, round after round, each run on fresh switches and, where a command starts
-/// it, a fresh controller. One that fails has no more turns.
+/// Measures the controllers in turn, round after round. Each run has fresh switches and, where a
+/// command starts it, a fresh controller. A controller that fails has no more turns.
 pub fn measure(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds<Measured>, Failure> {
     let mut rounds = Rounds::new(&settings.subjects);
     let progress = Progress::start();
@@ -178,7 +178,7 @@ pub fn measure(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds<Meas
                     interrupt,
                     progress: &progress,
                 };
-                // A process id is of the first controller.
+                // The process id is that of the first controller.
                 let pid = settings.pid.filter(|_| at == 0);
                 let server = Server::of(&subject.kind, pid, interrupt);
                 match server.and_then(|mut server| runner.run(&mut server)) {
@@ -207,7 +207,7 @@ pub fn measure(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds<Meas
     rounds.or_failure()
 }
 
-/// The part of what was delivered that counts as little load.
+/// The share of the delivered rate that counts as light load.
 const CALM_PART: f64 = 0.1;
 
 fn overloaded(first: &Leg, times: f64, carried: f64) -> Leg {

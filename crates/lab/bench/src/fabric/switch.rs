@@ -1,5 +1,5 @@
-//! One emulated switch: messages of its controller go in, answers come out, and its tables are
-//! those of the reference switch. No socket and no clock.
+//! One emulated switch: it takes its controller's messages, returns answers, and has the tables of
+//! the reference switch. No socket and no clock.
 
 use bytes::Bytes;
 use clock::Instant;
@@ -14,8 +14,8 @@ use serde::Serialize;
 use crate::controller::answers::refusal;
 use crate::controller::switch::{Broken, check_hello, is_lldp};
 
-/// Unsent bytes above which packets for the controller are dropped, and nothing is read: it asks
-/// and does not read.
+/// Unsent bytes above which the switch drops packet-ins and reads nothing: the controller sends
+/// requests but does not read.
 pub const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// Entries that Open vSwitch reports as the size of a table.
 const ENTRIES_MAX: usize = 1_000_000;
@@ -23,21 +23,21 @@ const GROUPS_MAX: usize = 1 << 16;
 const VERSION: Version = Version::V13;
 const ECHO_XID: Xid = Xid(0x6563_686f);
 
-/// Messages between a switch and its controller, or between all of them.
+/// Messages between a switch and its controller, or the sum over all switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub flow_mods: u64,
     pub group_mods: u64,
-    /// Packet-outs, those with LLDP left out.
+    /// Packet-outs, without those that carry LLDP.
     pub packet_outs: u64,
     pub barriers: u64,
-    /// Messages of every other kind, but for echoes and LLDP.
+    /// Messages of every other kind, except echoes and LLDP.
     pub others: u64,
     /// Messages that the switch refused with an error.
     pub refused: u64,
-    /// Packet-ins, those with LLDP left out.
+    /// Packet-ins, without those that carry LLDP.
     pub packet_ins: u64,
-    /// Packet-ins that were dropped because the connection took no more.
+    /// Packet-ins that were dropped because the connection could take no more.
     pub unsent: u64,
     /// Packet-outs and packet-ins with LLDP.
     pub discovery: u64,
@@ -74,13 +74,14 @@ impl Counts {
     }
 }
 
-/// The effect of a message of the controller beyond the switch.
+/// The effect of a controller's message beyond the switch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
     Nothing,
     /// Packets leave.
     Outputs(Vec<Output>),
-    /// Packets from and to these addresses may now be forwarded otherwise; `None` is any.
+    /// Packets from and to these addresses may now be forwarded differently; `None` means any
+    /// address.
     Changed {
         src: Option<u64>,
         dst: Option<u64>,
@@ -95,9 +96,9 @@ pub struct Switch {
     pub tables: Tables,
     /// Bytes for the controller.
     pub out: Vec<u8>,
-    /// It has a connection.
+    /// Whether the switch has a connection.
     pub is_up: bool,
-    /// Its features have been asked for since it connected.
+    /// Whether the controller has asked for the switch's features since it connected.
     pub is_admitted: bool,
     pub counts: Counts,
 }
@@ -128,7 +129,7 @@ impl Switch {
         self.push(Xid(1), &Message::Hello(Hello::offering(&[VERSION])));
     }
 
-    /// The connection ended. Entries stay, as in Open vSwitch's `secure` mode.
+    /// Handles the end of the connection. Entries stay, as in Open vSwitch's `secure` mode.
     pub fn handle_closed(&mut self) {
         (self.is_up, self.is_admitted) = (false, false);
         self.out.clear();
@@ -137,7 +138,7 @@ impl Switch {
     /// Carries out a message and answers it.
     ///
     /// # Errors
-    /// A version that was not offered: the connection cannot go on.
+    /// A version that was not offered: the connection cannot continue.
     pub fn handle(&mut self, now: Instant, frame: &Frame) -> Result<Effect, Broken> {
         let xid = frame.xid();
         let message = match decode(frame) {
@@ -187,7 +188,7 @@ impl Switch {
         Ok(effect(&message))
     }
 
-    /// Sends the packet to the controller, if the connection takes it.
+    /// Sends the packet to the controller, if the connection can take it.
     pub fn packet_in(&mut self, packet_in: PacketIn) {
         let is_lldp = is_lldp(&packet_in.data);
         match self.out.len() < UNSENT_BYTES_MAX && self.is_up {
@@ -201,7 +202,7 @@ impl Switch {
         self.push(Xid(0), &Message::PacketIn(packet_in));
     }
 
-    /// Sends an echo request: its round trip is the wait of control messages under the load.
+    /// Sends an echo request. Its round trip shows how long control messages wait under the load.
     pub fn send_echo(&mut self, now: Instant) {
         let data = Bytes::copy_from_slice(&now.0.to_be_bytes());
         self.push(ECHO_XID, &Message::EchoRequest(data));
@@ -214,7 +215,7 @@ impl Switch {
         }
     }
 
-    /// Lets entries expire that are due.
+    /// Expires the entries that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.tables.poll_timeout().is_none_or(|(at, _)| at > now) {
             return;
@@ -245,7 +246,7 @@ impl Switch {
         if !self.is_up {
             return;
         }
-        // The tables answer with what 1.3 can say; the tests would show another message missing.
+        // The tables answer only with messages of 1.3; the tests would show any other as missing.
         if let Ok(frame) = encode(VERSION, xid, message) {
             self.out.extend_from_slice(frame.bytes());
         }

@@ -1,5 +1,5 @@
-//! Packets on their journey: hop by hop through the tables of the switches and over the links, to
-//! all their ends.
+//! Packet forwarding: hop by hop through the tables of the switches and over the links, until no
+//! copy is left.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,8 @@ use super::net::{Behind, Net};
 use super::switch::{Effect, Switch};
 use crate::controller::switch::{Broken, is_lldp};
 
-/// Copies of one packet that are followed; a flood in a network with loops makes ever more.
+/// Copies of one packet that are followed. A flood in a network with loops makes copies without
+/// end.
 const COPIES_MAX: usize = 1 << 16;
 
 /// A packet that came out at a port with hosts.
@@ -23,16 +24,16 @@ pub struct Arrival {
     pub packet: Bytes,
 }
 
-/// The end of a walk that counts nothing.
+/// The result of a walk that changes no counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Arrives,
-    /// No output of the last switch leads on to the destination.
+    /// No output of the last switch leads to the destination.
     Stops,
     Loops,
 }
 
-/// A packet on its way into a switch.
+/// A packet about to enter a switch.
 struct Copy {
     at: Attachment,
     packet: Bytes,
@@ -43,9 +44,9 @@ struct Copy {
 pub struct Fabric {
     pub net: Net,
     pub switches: Vec<Switch>,
-    /// Links that carry packets, by their places in the network.
+    /// Whether each link carries packets, by its index in the network.
     link_is_up: Vec<bool>,
-    /// Copies that went round in a loop, or were too many.
+    /// Copies dropped because of a loop, or because there were too many.
     pub looped: u64,
     queue: VecDeque<Copy>,
 }
@@ -62,12 +63,12 @@ impl Fabric {
         }
     }
 
-    /// Handles the whole messages at the front of `bytes`, and calls `then` for the effect of each
-    /// beyond the tables of the switch. Packets that the controller sends are carried to their
-    /// ends.
+    /// Handles the complete messages at the front of `bytes`, and calls `then` for the effect of
+    /// each beyond the tables of the switch. Forwards the controller's packets until no copy is
+    /// left.
     ///
     /// # Errors
-    /// The reason why this connection cannot go on; others do.
+    /// The reason why this connection cannot continue; other connections can.
     pub fn handle_bytes(
         &mut self,
         now: Instant,
@@ -89,7 +90,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Carries a packet that enters at a port to all its ends.
+    /// Forwards a packet that enters at a port until no copy is left.
     pub fn carry(
         &mut self,
         now: Instant,
@@ -147,7 +148,8 @@ impl Fabric {
         }
     }
 
-    /// A path may visit a switch twice where a group sends a packet back, and no more often.
+    /// The maximum number of hops: a path may visit a switch twice, where a group sends a packet
+    /// back, but no more often.
     fn hops_max(&self) -> u32 {
         2 * self.switches.len() as u32
     }
@@ -199,7 +201,8 @@ impl Fabric {
         self.link_is_up[link]
     }
 
-    /// Takes a link out or puts it back: no packet passes, and both switches see it.
+    /// Takes a link down or up. No packet passes a link that is down, and both switches see the
+    /// change.
     pub fn set_link(&mut self, link: usize, up: bool) {
         self.link_is_up[link] = up;
         for end in self.net.links[link].ends {

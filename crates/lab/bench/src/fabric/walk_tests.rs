@@ -62,7 +62,8 @@ fn group(kind: GroupType, id: u32, ports: &[u32]) -> Message {
     ))
 }
 
-/// The entry of a pair at its first switch: push the label of the egress, and the group's port.
+/// The entry of a pair at its first switch: push the label of the egress switch, then send to the
+/// group.
 fn ingress(fabric: &Fabric, from: u32, to: u32, egress: usize, group: u32) -> Message {
     let (source, destination) = (fabric.net.host(from).mac, fabric.net.host(to).mac);
     let pair = Match::any()
@@ -81,7 +82,7 @@ fn transit(egress: usize, group: u32) -> Message {
     entry(labelled, vec![Action::Group(GroupId(group))])
 }
 
-/// The egress pops its label, and a table of its own hosts leads on.
+/// Entries of the egress switch: it pops its label, then looks up its hosts in another table.
 fn egress(fabric: &Fabric, egress: usize) -> Vec<Message> {
     let labelled = Match::any().with(Field::VlanVid, label(egress));
     let mut pop = FlowMod::add(10, labelled, vec![Action::PopVlan]);
@@ -154,7 +155,7 @@ fn a_packet_arrives_without_its_label_through_entries_made_by_hand() {
     };
     assert_eq!(arrivals, [expected]);
     assert_eq!(trace(&fabric, from, to).0, Verdict::Arrives);
-    // Nobody has set a path back.
+    // No path back has been set.
     assert_eq!(trace(&fabric, to, from), (Verdict::Stops, vec![2]));
     let used = |switch: usize| -> Vec<u64> {
         let entries = fabric.switches[switch].tables.entries();
@@ -192,7 +193,7 @@ fn a_fast_failover_group_takes_the_port_that_is_live() {
 #[test]
 fn a_loop_is_found_and_reported() {
     let mut fabric = fabric("ring,4");
-    // Each switch sends on to the next, and nobody to a host.
+    // Each switch forwards to the next, and none to a host.
     for switch in 0..4 {
         let ports = fabric.net.ports(switch);
         let next = ports.into_iter().find(|port| {
@@ -286,7 +287,7 @@ fn hostile_bytes_end_the_connection_of_their_switch_only() {
     assert_eq!(handle(3, &[4, 0, 0, 7, 0, 0, 0, 0]), Err(Broken::Framing));
     let hello = [1, 0, 0, 8, 0, 0, 0, 0];
     assert_eq!(handle(3, &hello), Err(Broken::Version { theirs: 1 }));
-    // A part of a message waits for the rest; a message that makes no sense is refused.
+    // A partial message waits for the rest; an invalid message is refused.
     assert_eq!(handle(3, &[4, 14, 0, 80, 0, 0, 0, 0, 1]), Ok(()));
     let mut random = clock::SplitMix64::new(7);
     for ty in 0..40 {

@@ -1,4 +1,5 @@
-//! Packet-ins into the switch's relay, counted where they come out of the controllers'.
+//! Sends packet-ins into the switch's relay, and counts them where they leave the controllers'
+//! relay.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,16 +17,16 @@ use super::report::{Cell, Measured};
 use crate::channel::source::{self, FLOWS, Stamp};
 use cli::failure::Failure;
 
-/// Until the first message of every switch has come out.
+/// Time limit for the first message of every switch to arrive.
 const SET_UP_MAX: Duration = Duration::from_secs(60);
-/// Time from the last message written until it comes out.
+/// Time limit from the last message written until it arrives.
 const DRAIN_MAX: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_micros(200);
 const READ_BYTES: usize = 256 << 10;
-/// At a rate, messages are written by turns of so much.
+/// At a rate, the pause between two bursts of writes.
 const TURN: Duration = Duration::from_millis(1);
 
-/// The controller: it takes connections and counts what comes.
+/// The controller: it accepts connections and counts the bytes received.
 struct Sink {
     port: u16,
     bytes: Arc<AtomicU64>,
@@ -37,7 +38,7 @@ pub struct Load {
     cell: Cell,
     message_bytes: u64,
     duration: Duration,
-    /// Messages of all flows in turn, as many as one write has.
+    /// Messages of all flows in turn, grouped into writes.
     writes: Vec<Vec<u8>>,
 }
 
@@ -71,7 +72,7 @@ impl Load {
         self.sink.port
     }
 
-    /// Connects the switches, sends for the duration, and waits for the last.
+    /// Connects the switches, sends for the duration, and waits for the last message.
     pub fn carry(&self, relays: &Relays) -> Result<Measured, Failure> {
         let started = Instant::now();
         let mut switches = Vec::new();
@@ -124,7 +125,7 @@ impl Load {
         }
     }
 
-    /// One write after the other, as the relay takes them.
+    /// Writes back to back, as fast as the relay accepts data.
     fn flood(&self, switch: &mut TcpStream) -> io::Result<u64> {
         let until = Instant::now() + self.duration;
         let mut sent = 0;
@@ -137,7 +138,7 @@ impl Load {
         Ok(sent)
     }
 
-    /// Sends a message of each switch in turn, at `rate_per_s` for all together.
+    /// Sends a message from each switch in turn, at `rate_per_s` for all together.
     fn pace(&self, switches: &mut [TcpStream], rate_per_s: u32) -> io::Result<u64> {
         let started = Instant::now();
         let (mut sent, mut count) = (0, 0);
@@ -175,7 +176,7 @@ impl Sink {
                 let counted = counted.clone();
                 tokio::spawn(async move {
                     let mut buf = BytesMut::new();
-                    // An end or an error is seen by what is missing.
+                    // An end or an error shows as missing bytes.
                     loop {
                         buf.clear();
                         buf.reserve(READ_BYTES);

@@ -1,9 +1,9 @@
-//! `auster bench relay`: how many OpenFlow messages a second a pair of relays carries, what each
-//! end spends on one, and what many switches cost the controllers' relay.
+//! `auster bench relay`: the number of OpenFlow messages a second that a pair of relays carries,
+//! each end's cost of one message, and the cost of many switches to the controllers' relay.
 //!
 //! The relays are processes of this program, joined by QUIC with certificates at both ends, over
-//! loopback. Packet-ins are written to the switch's relay as fast as it takes them, one or many in
-//! a write, and counted where the controller's relay hands them over.
+//! loopback. The bench writes packet-ins to the switch's relay as fast as it takes them, one or
+//! many in a write, and counts them where the controller's relay delivers them.
 
 mod load;
 mod processes;
@@ -26,19 +26,19 @@ use report::{Cell, Measured};
 /// and memory per switch.
 #[derive(clap::Args, Serialize)]
 pub struct Args {
-    /// Switches behind relays of their own, all at one controllers' relay: 1 to 1000
+    /// Switches, each behind its own relay, all at one controllers' relay: 1 to 1000
     #[arg(
         short = 's', long, value_name = "N,N", value_delimiter = ',',
         default_value = "100,1000", value_parser = whole(1..=1000)
     )]
     switches: Vec<u32>,
-    /// Messages in one write of the switch
+    /// Messages per write of the switch
     #[arg(
         long, value_name = "N,N", value_delimiter = ',', default_value = "1,64",
         value_parser = whole(1..=1024)
     )]
     batch: Vec<u32>,
-    /// Bytes of a message
+    /// Bytes per message
     #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = whole(100..=9000))]
     #[serde(rename = "message_bytes")]
     size: u32,
@@ -46,14 +46,14 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = whole(100..=1_000_000))]
     #[serde(rename = "rate_per_s")]
     rate: u32,
-    /// How often each is measured
+    /// Runs per measurement
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole(1..=100))]
     runs: u32,
-    /// How long each is measured
+    /// Measurement time per run
     #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 5.0)]
     #[serde(rename = "duration_s")]
     duration: f64,
-    /// 1 second, twice, and at most 100 switches
+    /// Measure twice for 1 second, with at most 100 switches
     #[arg(long)]
     #[serde(skip)]
     quick: bool,
@@ -111,8 +111,8 @@ fn measure(cell: &Cell, args: &Args, certificates: &Certificates) -> Result<Meas
 }
 
 impl Args {
-    /// One switch at full speed, by messages in a write; then ever more switches at a rate, the
-    /// first of them alone, which the others' memory is counted from.
+    /// One switch at full speed, for each number of messages in a write; then growing numbers of
+    /// switches at a rate. These begin with one switch, the baseline for the others' memory.
     fn cells(&self) -> Vec<Cell> {
         let full = self.batch.iter().map(|batch| Cell {
             switches: 1,

@@ -11,9 +11,10 @@ use crate::controller::target::{Usage, usage_of};
 use cli::failure::Failure;
 use cli::program;
 
-/// Certificates for both ends. Switches are known by the name in them, so each has its own.
+/// Makes certificates for both ends. The name in a certificate identifies a switch, so each switch
+/// has its own.
 pub fn certificates(switches: u32) -> Result<Certificates, Failure> {
-    // More than the time in which their ends warn of a certificate.
+    // Longer than the time before expiry in which the ends warn of a certificate.
     let days = 60;
     let made = Certificates::new()?;
     let switches: Vec<String> = (0..switches).map(|n| format!("switch{n}")).collect();
@@ -24,7 +25,7 @@ pub fn certificates(switches: u32) -> Result<Certificates, Failure> {
     Ok(made)
 }
 
-/// The two ends. They end with this.
+/// The two ends of the pair. Dropping this ends their processes.
 pub struct Relays {
     switch: Process,
     controller: Process,
@@ -32,7 +33,7 @@ pub struct Relays {
     pub switch_port: u16,
 }
 
-/// CPU time and memory that both have used so far.
+/// CPU time and memory that both ends have used so far.
 #[derive(Clone, Copy)]
 pub struct Used {
     pub switch: Usage,
@@ -53,8 +54,8 @@ impl Relays {
         controller.arg("-c").arg(files.certificate);
         controller.arg("-C").arg(files.ca);
         let (controller, relay_port) = Process::start(controller)?;
-        // As 'auster relay switch', but many, of one process.
-        // The file that runs, even if another has been put in its place.
+        // Like 'auster relay switch', but many of them in one process.
+        // The file of this program, even if another has been put in its place.
         let mut switch = Command::new("/proc/self/exe");
         switch.args(["bench", "relay-switches"]);
         switch.args(["--switches", &cell.switches.to_string()]);
@@ -95,7 +96,7 @@ impl Process {
         let mut stdout = BufReader::new(stdout.expect("it is piped"));
         let mut line = String::new();
         let read = stdout.read_line(&mut line);
-        // It ends with this from here on.
+        // From here on, dropping this ends the child.
         let process = Process {
             child,
             _stdout: stdout,

@@ -1,4 +1,4 @@
-//! Cells, what was measured of each, the table, the raw data and the plots.
+//! Cells and their measurements, the table, the raw data and the plots.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use measure::stats::Summary;
 use report::output::Results;
 use report::plot::Bars;
 
-/// One row: the number of switches, of messages in a write, and a rate or as fast as they go.
+/// One row: the number of switches, the number of messages in a write, and a rate or full speed.
 #[derive(Clone, Debug)]
 pub struct Cell {
     pub switches: u32,
@@ -23,7 +23,7 @@ pub struct Cell {
 pub struct Measured {
     pub messages: u64,
     pub elapsed: Duration,
-    /// Time from the first connection until the first message of every switch has come out.
+    /// Time from the first connection until the first message of every switch has arrived.
     pub set_up: Duration,
     pub before: Used,
     pub after: Used,
@@ -33,7 +33,7 @@ pub struct Measured {
 pub struct Row {
     pub switches: u32,
     pub batch: u32,
-    /// Messages a second of all switches; `None`: as fast as they go.
+    /// Messages a second of all switches; `None` means full speed.
     rate_per_s: Option<u32>,
     runs: usize,
     set_up_s: Summary,
@@ -43,7 +43,7 @@ pub struct Row {
     controller_cpu_us: Summary,
     /// The rate at which the end with more CPU time per message fills one core.
     messages_per_s_of_one_core: Summary,
-    /// The most that was resident.
+    /// Peak resident memory.
     switch_peak_mib: Summary,
     controller_peak_mib: Summary,
     /// Memory of each switch beyond the first.
@@ -76,13 +76,13 @@ impl Measured {
         self.us_each(self.before.controller.cpu, self.after.controller.cpu)
     }
 
-    /// Processor time of one message.
+    /// Processor time per message.
     fn us_each(&self, before: Duration, after: Duration) -> f64 {
         1e6 * after.saturating_sub(before).as_secs_f64() / self.messages.max(1) as f64
     }
 }
 
-/// A row for each cell; [`Row::switch_kib_each`] is against the row of one switch at a rate.
+/// A row for each cell; [`Row::switch_kib_each`] is relative to the row of one switch at a rate.
 pub fn rows(cells: &[(Cell, Vec<Measured>)]) -> Vec<Row> {
     let mut rows: Vec<Row> = cells
         .iter()

@@ -1,5 +1,6 @@
-//! `auster bench relay-switches`: what many `auster relay switch` are, in one process. Each has a
-//! session and a QUIC connection of its own; the connections of switches are dealt to them in turn.
+//! `auster bench relay-switches`: the equivalent of many `auster relay switch`, in one process.
+//! Each relay has its own session and QUIC connection; connections of switches are assigned to the
+//! relays in turn.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use crate::certificates;
 use cli::failure::Failure;
 use cli::output::say;
 
-/// The first attempts of all, evenly. Relays that have lost theirs notice within a second of each
-/// other, and try again by a clock of their own.
+/// Period over which the relays' first attempts are spread evenly. Relays that lose their
+/// connection notice within a second of each other, and retry on their own clocks.
 const DIALLED_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]

@@ -1,9 +1,9 @@
 //! The flow-mod delay: until the barrier reply, and until the data plane follows the flow-mod.
 //!
-//! Packets of one flow go out of the ingress host at a steady pace. Their old path is back to where
-//! they came from; then a flow-mod and a barrier request are written with one call, and the new
-//! path is to the other host. Every packet has a number, so that each one's path is known, and that
-//! of those in particular that were sent after the barrier reply had been read.
+//! The ingress host sends packets of one flow at a steady pace. Their old path leads back to the
+//! ingress host. Then the bench writes a flow-mod and a barrier request with one call, and the new
+//! path leads to the other host. Every packet has a number, so the path of each is known, in
+//! particular of those sent after the barrier reply had been read.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const BEFORE: usize = 10;
 /// Packets sent after the barrier reply that took the new path, before the train is stopped.
 const AFTER: usize = 20;
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// Time after the packet before it at which a packet still in the switch counts as lost.
+/// Time after the previous packet at which a packet still in the switch counts as lost.
 const SETTLE_MAX: Duration = Duration::from_millis(100);
 
 /// One run.
@@ -35,12 +35,12 @@ pub struct Outcome {
     pub data_plane_ms: f64,
     /// Packets sent after the barrier reply that took the old path.
     pub stale: usize,
-    /// Time from the barrier reply to the last of them sent; 0 without.
+    /// Time from the barrier reply to the sending of the last such packet; 0 if there is none.
     pub stale_ms: f64,
     /// Packets that took neither path.
     pub lost: usize,
-    /// Time between the sending of the last packet on the old path and of the first on the new one:
-    /// the data plane changed somewhere in it.
+    /// Time between sending the last packet on the old path and the first on the new path: the data
+    /// plane changed within it.
     pub resolution_ms: f64,
 }
 
@@ -51,7 +51,7 @@ pub struct Record {
     pub barrier: u64,
     /// Times of sending, by packet number.
     pub sent: Vec<u64>,
-    /// Packets back at the ingress host, and at the egress host.
+    /// Packets seen back at the ingress host, and packets seen at the egress host.
     pub old: Vec<Seen>,
     pub new: Vec<Seen>,
 }
@@ -85,16 +85,16 @@ impl Record {
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     pub runs: usize,
-    /// Runs not in the figures: the new path was not taken within a second.
+    /// Runs left out of the figures: no packet took the new path within a second.
     pub lost: usize,
     pub barrier_ms: Summary,
     pub data_plane_ms: Summary,
-    /// Data plane less barrier, run by run.
+    /// Data-plane delay minus barrier delay, run by run.
     pub difference_ms: Summary,
     /// Runs in which a packet sent after the barrier reply took the old path.
     pub stale_runs: usize,
     pub stale_packets: usize,
-    /// Longest time from a barrier reply to a packet sent that took the old path.
+    /// Longest time from a barrier reply to the sending of a packet that took the old path.
     pub stale_ms_max: f64,
     pub lost_packets: usize,
     pub resolution_ms: Summary,
@@ -119,7 +119,7 @@ impl Figures {
     }
 }
 
-/// A file with a line per run, lost ones with nothing.
+/// A CSV file with a line per run; the fields of lost runs are empty.
 pub fn csv(runs: &[Raw<Option<Outcome>>]) -> String {
     columns(runs)
         .maybe("barrier_ms", 6, |&(.., run)| Some(run?.barrier_ms))
@@ -131,7 +131,7 @@ pub fn csv(runs: &[Raw<Option<Outcome>>]) -> String {
         .csv()
 }
 
-/// One run, on a lane that was prepared with [`super::lane::Otherwise::Back`].
+/// Does one run, on a lane prepared with [`super::lane::Otherwise::Back`].
 pub async fn run(lane: &mut Lane, spacing: Duration) -> Result<Option<Outcome>, Failure> {
     let flow = lane.take_flows(1);
     let cars = Cars {

@@ -1,7 +1,7 @@
-//! One switch as the bench has it: a channel to it, and a host at either end of its data path.
+//! One switch as the bench sees it: a channel to it, and a host at either end of its data path.
 //!
-//! A switch may have a lane per transport. They share its ports, hosts and flow table; packet-ins
-//! go to one of them at a time ([`Lane::listen`]).
+//! A switch may have a lane per transport. The lanes share its ports, hosts and flow table;
+//! packet-ins go to one lane at a time ([`Lane::listen`]).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use super::tap::{ETH_TYPE, Probe, Tap};
 use auster::channel::Channel;
 use cli::failure::Failure;
 
-/// Above it a probe is lost.
+/// Delay above which a probe counts as lost.
 pub const LOST_AFTER: Duration = Duration::from_secs(1);
 /// Time from the connection to the first packet-in of each interface; a new link may take seconds.
 const PORT_SEARCH_MAX: Duration = Duration::from_secs(15);
 
-/// Flows with a rule of their own.
+/// The flow that has a rule of its own.
 pub const MATCHED_FLOW: u32 = 1;
-/// A flow in a rule that is never sent: see [`Lane::prepare`].
+/// A flow that has a rule but is never sent: see [`Lane::prepare`].
 const DECOY_FLOW: u32 = 0;
-/// The first of the flows that come and go.
+/// The first of the flows that are used temporarily.
 const FIRST_FLOW: u32 = 0x0100_0000;
-/// More than any run takes.
+/// Flow numbers of each lane: more than any run takes.
 const FLOWS_PER_LANE: u32 = 0x5000_0000;
 
-/// Everything we install bears one of these, so that nothing else is ever removed.
+/// The cookies of all entries that we install, so that no other entry is ever removed.
 const COOKIE: u64 = 0x6175_7374_6572_0000;
 const COOKIE_MASK: u64 = 0xffff_ffff_ffff_0000;
 
-/// Which of our entries: the last part of the cookie.
+/// The kind of one of our entries: the last part of its cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Kind {
@@ -53,9 +53,9 @@ impl Kind {
 /// The treatment of probes that have no rule of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Otherwise {
-    /// They become packet-ins.
+    /// Probes become packet-ins.
     ToController,
-    /// They go back to where they came from.
+    /// Probes go back out of the port they came in at.
     Back,
 }
 
@@ -68,7 +68,8 @@ pub struct Lane {
     next_flow: u32,
 }
 
-/// The data path of a switch: two interfaces of this machine, and the ports that they are at.
+/// The data path of a switch: two interfaces of this machine, and the switch ports that they are
+/// connected to.
 pub struct Ends {
     pub ingress: Tap,
     pub egress: Tap,
@@ -113,7 +114,7 @@ impl Ends {
 }
 
 impl Lane {
-    /// `number` is the lane's own among those of a switch, and keeps its flows apart.
+    /// `number` is unique among the lanes of a switch, and keeps their flows apart.
     pub async fn new(
         transport: &'static str,
         mut channel: Channel,
@@ -131,7 +132,7 @@ impl Lane {
         })
     }
 
-    /// Asks for packet-ins, or for none, if there are other lanes to this switch.
+    /// Turns packet-ins on or off for this lane, if there are other lanes to this switch.
     pub async fn listen(&mut self, to_packet_ins: bool) -> Result<(), Failure> {
         self.channel.carry_out(vec![listening(to_packet_ins)]).await
     }
@@ -194,7 +195,7 @@ impl Lane {
         rule
     }
 
-    /// Numbers of flows that were never used before; the first of them.
+    /// Reserves flow numbers that were never used before; returns the first.
     pub fn take_flows(&mut self, count: u32) -> u32 {
         let first = self.next_flow;
         self.next_flow += count;
@@ -206,7 +207,7 @@ impl Lane {
         self.channel.carry_out(vec![Message::FlowMod(all)]).await
     }
 
-    /// Removes what we have installed, and nothing else.
+    /// Removes the entries that we have installed, and no others.
     pub async fn clear_all(&mut self) -> Result<(), Failure> {
         let all = delete(Cookie(COOKIE), Cookie(COOKIE_MASK));
         self.channel.carry_out(vec![Message::FlowMod(all)]).await
@@ -256,7 +257,7 @@ fn delete(cookie: Cookie, cookie_mask: Cookie) -> FlowMod {
     }
 }
 
-/// SET_ASYNC for packet-ins by a miss or an action, or for nothing.
+/// SET_ASYNC for packet-ins by a miss or an action, or for no messages.
 pub fn listening(to_packet_ins: bool) -> Message {
     let reasons = if to_packet_ins { 0b11 } else { 0 };
     Message::SetAsync(AsyncConfig::of_v13([reasons, 0], [0, 0], [0, 0]))

@@ -1,10 +1,10 @@
-//! `auster bench switch`: what a switch does with a controller's messages, over TCP, TLS and QUIC.
+//! `auster bench switch`: measures how a switch handles a controller's messages, over TCP, TLS and
+//! QUIC.
 //!
 //! The measuring tool that Durner and Kellerer (*The cost of Security in the SDN control Plane*)
 //! found missing: auster plays the relaying controller, and its own probes show what the data plane
-//! does. Transports take turns in short blocks, so that what changes on the machine meanwhile
-//! changes all of them alike. Nothing is trimmed: means are reported with medians, tails and
-//! losses.
+//! does. Transports take turns in short blocks, so that changes on the machine affect all of them
+//! alike. No samples are trimmed: means are reported with medians, tails and losses.
 
 mod flow_mod;
 mod lane;
@@ -40,45 +40,45 @@ use testbed::plane::Transport;
 /// Measure a switch: packet-in delay by part, flow-mod delay by barrier and by data plane, flow
 /// set-up rate, read rate and capacity of its table
 ///
-/// Without TARGET and --listen the switch is an Open vSwitch of our own, made for the run in
-/// network namespaces (as root) and removed after it, connected over tcp:, ssl: and quic: at once.
+/// Without TARGET and --listen, the bench makes an Open vSwitch for the run in network namespaces
+/// (as root), connects it over tcp:, ssl: and quic: at once, and removes it afterwards.
 ///
-/// A switch of yours is dialled at TARGET, or waited for with --listen. Two of its ports are linked
-/// to interfaces of this machine: probes go out of --ingress and are seen at --egress, as frames of
-/// EtherType 0x88b5. Flow entries for these frames, and no others, are added and removed.
+/// The bench dials your switch at TARGET, or waits for it with --listen. Link two of its ports to
+/// interfaces of this machine: probes leave from --ingress and arrive at --egress, as frames of
+/// EtherType 0x88b5. The bench adds and removes flow entries for these frames only.
 #[derive(clap::Args, Serialize)]
 pub struct Args {
     /// A switch that listens: tcp:HOST[:PORT], ssl:, quic:, unix:FILE
     #[arg(value_name = "TARGET", conflicts_with = "listen")]
     #[serde(skip)]
     target: Option<Method>,
-    /// Where your switch connects to: ptcp:[PORT][:HOST], pssl:, pquic:, punix:FILE
+    /// Listen for your switch: ptcp:[PORT][:HOST], pssl:, pquic:, punix:FILE
     #[arg(long, value_name = "METHOD")]
     #[serde(skip)]
     listen: Option<Method>,
-    /// The interface of this machine that probes are sent on
+    /// The interface of this machine that sends probes
     #[arg(long, value_name = "IF")]
     #[serde(skip)]
     ingress: Option<String>,
-    /// The interface of this machine that probes are seen at
+    /// The interface of this machine that receives probes
     #[arg(long, value_name = "IF")]
     #[serde(skip)]
     egress: Option<String>,
     #[command(flatten)]
     #[serde(skip)]
     credentials: CredentialArgs,
-    /// Transports to our own Open vSwitch
+    /// Transports to the bench's own Open vSwitch
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "tls", "quic"])]
     #[serde(skip)]
     transports: Vec<Transport>,
-    /// Measure only this, instead of everything
+    /// Measure only these, instead of everything
     #[arg(long, value_enum, value_delimiter = ',')]
     #[serde(skip)]
     only: Vec<Figure>,
     /// Runs of packet-in and of flow-mod, per transport
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole(1..=1_000_000))]
     runs: u32,
-    /// Runs of one transport before it is the next one's turn
+    /// Runs of one transport before the next takes its turn
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(1..=1000))]
     block: u32,
     /// Further flow entries in the table while packet-in and flow-mod are measured
@@ -94,7 +94,7 @@ pub struct Args {
     )]
     #[serde(rename = "rate_max_per_s")]
     rate_max: u32,
-    /// How long each rate is offered
+    /// Time to offer each rate
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = whole(10..=60_000))]
     step_ms: u32,
     /// Entries in the table while it is read
@@ -118,18 +118,18 @@ pub struct Args {
 enum Figure {
     /// Delay of a flow's first packet, by part
     PacketIn,
-    /// Until a flow-mod is in force, by barrier reply and by data plane
+    /// Time until a flow-mod is in force, by barrier reply and by data plane
     FlowMod,
     /// New flows per second
     SetUp,
     /// Flow entries read per second
     Read,
-    /// Flow entries the table takes
+    /// Flow entries that fit in the table
     Capacity,
 }
 
-/// The longest pause between exchanges. Pauses are random, so that a neighbour on the machine, or
-/// a timer in the switch, that is busy at even intervals does not keep in step.
+/// The longest pause between exchanges. Pauses are random, so that exchanges do not fall into step
+/// with periodic work on the machine or a timer in the switch.
 const PAUSE_MAX_US: u64 = 2000;
 
 /// `settings` of the document.
@@ -196,7 +196,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// All that is asked for, or until it is interrupted; what was installed is removed.
+    /// Measures all figures asked for, or until interrupted; then removes the installed entries.
     async fn measure(&mut self) -> Result<(), Failure> {
         let only = &self.args.only;
         let is_wanted = |figure: &&Figure| only.is_empty() || only.contains(figure);
@@ -216,7 +216,7 @@ impl Bench<'_> {
         self.prepare(Otherwise::ToController).await?;
         for turn in turns(self.lanes.len(), self.args.runs, self.args.block) {
             self.listen(turn.lane, true).await?;
-            // The first probe finds its flow neither in the switch's cache nor the processor's.
+            // The first probe's flow is in neither the switch's cache nor the processor's.
             packet_in::data_path(&mut self.lanes[turn.lane], u32::MAX).await?;
             for number in turn.runs.clone() {
                 if self.interrupt.is_set() {
@@ -233,7 +233,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Gives a lane the packet-ins, or takes them from it, where there are several.
+    /// Turns packet-ins on or off for a lane, if there are several lanes.
     async fn listen(&mut self, lane: usize, to_packet_ins: bool) -> Result<(), Failure> {
         match self.lanes.len() {
             1 => Ok(()),
@@ -371,7 +371,7 @@ struct Turn {
     runs: std::ops::Range<u32>,
 }
 
-/// Lanes by turns, and another one first in every round.
+/// The turns of the lanes, with another lane first in every round.
 fn turns(lane_count: usize, runs: u32, block: u32) -> impl Iterator<Item = Turn> {
     (0..runs.div_ceil(block)).flat_map(move |round| {
         let first = round * block;

@@ -1,19 +1,19 @@
-//! The packet-in delay, with its parts apart: Fig. 2 of Durner and Kellerer, *The cost of Security
+//! The packet-in delay, split into its parts: Fig. 2 of Durner and Kellerer, *The cost of Security
 //! in the SDN control Plane*.
 //!
 //! A run is three exchanges on an idle switch:
 //! - *data path*: a probe with a flow entry, from host to host;
 //! - *control path*: an echo request of the packet-out's size, from the return of the call that
-//!   writes it to the return of the one that reads its reply. These are the times up and down.
-//!   It follows on the data path's probe at once: the processors that it wakes have slept as
-//!   shortly as those that a packet-in and a packet-out wake, and not as deeply as after a pause;
+//!   writes it to the return of the call that reads its reply. This is the time up plus the time
+//!   down. It follows the data path's probe at once: the processors that it wakes have slept as
+//!   briefly as those that a packet-in and a packet-out wake, and not as deeply as after a pause;
 //! - *end to end*, after a pause: a probe of a flow without an entry, from host to host, through
 //!   the controller, which answers the packet-in with a packet-out and installs nothing.
-//!   *Controller* is its time in here, from the return of the call that reads the packet-in to that
-//!   of the one that writes the packet-out.
+//!   *Controller* is the time in this process, from the return of the call that reads the packet-in
+//!   to the return of the call that writes the packet-out.
 //!
-//! *Switch* is what remains of end to end: the miss, making the packet-in, carrying out the
-//! packet-out. All are of the same run, so their means sum up.
+//! *Switch* is the rest of end to end: the miss, making the packet-in, carrying out the packet-out.
+//! All parts are from the same run, so their means add up.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub struct Times {
     pub received: u64,
 }
 
-/// The parts of one run. They sum up to `end_to_end_ms`; a part may be negative by noise.
+/// The parts of one run. They add up to `end_to_end_ms`; noise may make a part negative.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parts {
     pub data_path_ms: f64,
@@ -61,7 +61,7 @@ pub struct Parts {
 impl Times {
     pub fn parts(self) -> Parts {
         let ms = |ns: u64| ns as f64 / 1e6;
-        // The probe may be there before the call that wrote the packet-out returns.
+        // The probe may arrive before the call that writes the packet-out returns.
         let written = self.packet_out_written.min(self.received);
         let data_path_ms = ms(self.data_path);
         let control_path_ms = ms(self.control_path);
@@ -82,7 +82,7 @@ impl Times {
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     pub runs: usize,
-    /// Runs not in the figures: a probe or its packet-in did not come within a second.
+    /// Runs left out of the figures: a probe or its packet-in did not arrive within a second.
     pub lost: usize,
     pub data_path_ms: Summary,
     pub control_path_ms: Summary,
@@ -109,7 +109,7 @@ impl Figures {
     }
 }
 
-/// A file with a line per run, lost ones with nothing.
+/// A CSV file with a line per run; the fields of lost runs are empty.
 pub fn csv(runs: &[Raw<Option<Parts>>]) -> String {
     columns(runs)
         .maybe("data_path_ms", 6, |&(.., run)| Some(run?.data_path_ms))
@@ -123,7 +123,7 @@ pub fn csv(runs: &[Raw<Option<Parts>>]) -> String {
         .csv()
 }
 
-/// One run; `None` when something was lost. The pauses are those before its probes.
+/// Does one run; returns `None` if a packet was lost. The pauses precede its two probes.
 pub async fn run(
     lane: &mut Lane,
     sequence: u32,
@@ -139,7 +139,7 @@ pub async fn run(
     Ok(times.map(Times::parts))
 }
 
-/// A probe that meets its entry.
+/// Sends a probe that matches its entry, and returns its delay.
 pub async fn data_path(lane: &mut Lane, sequence: u32) -> Result<Option<u64>, Failure> {
     let probe = Probe {
         flow: MATCHED_FLOW,
@@ -194,7 +194,7 @@ async fn end_to_end(
     }))
 }
 
-/// The packet-out that sends a packet on: from the switch's buffer, if it has it there.
+/// The packet-out that forwards a packet: from the switch's buffer, if the packet is there.
 pub fn relayed(packet: PacketIn, to: PortNo) -> Message {
     let in_port = packet.r#match.in_port().unwrap_or(PortNo::CONTROLLER);
     let data = if packet.buffer_id.is_some() {

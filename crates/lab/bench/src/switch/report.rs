@@ -16,7 +16,7 @@ use report::plot::{Bars, Plot, Series};
 /// A confidence interval of the mean as wide as the paper's, in milliseconds either side.
 const CI_MAX_MS: f64 = 0.05;
 
-/// Everything that one lane has given.
+/// All samples of one lane.
 #[derive(Default)]
 pub struct Samples {
     pub packet_in: Vec<Option<Parts>>,
@@ -27,7 +27,7 @@ pub struct Samples {
     pub capacity: Option<Capacity>,
 }
 
-/// One transport in the document. What was not measured is null.
+/// One transport in the document. Figures that were not measured are null.
 #[derive(Debug, Serialize)]
 pub struct Figures {
     pub transport: &'static str,
@@ -75,7 +75,7 @@ pub fn text(all: &[Figures]) -> String {
     there.join("\n")
 }
 
-/// Raw samples and plots.
+/// Writes raw samples and plots.
 pub fn keep(results: &Results, all: &[Figures], samples: &[Samples]) -> Result<(), Failure> {
     let packet_ins = runs(all, samples, |samples| &samples.packet_in);
     if !packet_ins.is_empty() {
@@ -99,7 +99,7 @@ pub fn keep(results: &Results, all: &[Figures], samples: &[Samples]) -> Result<(
     Ok(())
 }
 
-/// A run in a file of all runs: its transport, its number, and what was found.
+/// A run in a file of all runs: its transport, its number, and its result.
 pub type Raw<T> = (&'static str, usize, T);
 
 fn runs<T: Copy>(all: &[Figures], samples: &[Samples], of: fn(&Samples) -> &Vec<T>) -> Vec<Raw<T>> {
@@ -110,13 +110,13 @@ fn runs<T: Copy>(all: &[Figures], samples: &[Samples], of: fn(&Samples) -> &Vec<
     all.iter().zip(samples).flat_map(of_lane).collect()
 }
 
-/// The first columns of such a file.
+/// The first columns of a file of all runs.
 pub fn columns<T>(runs: &[Raw<T>]) -> Columns<'_, Raw<T>> {
     let columns = Columns::of(runs).text("transport", |(transport, ..)| *transport);
     columns.text("run", |(_, n, _)| *n)
 }
 
-/// The transports with some figures, and these.
+/// The transports that have some figures, each with those figures.
 fn measured<T>(all: &[Figures], of: impl Fn(&Figures) -> Option<&T>) -> Vec<(&'static str, &T)> {
     let all = all.iter();
     all.filter_map(|f| Some((f.transport, of(f)?))).collect()

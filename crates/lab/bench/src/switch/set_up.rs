@@ -1,9 +1,10 @@
-//! The flow set-up rate: how many new flows a second the switch gets set up, all of them.
+//! The flow set-up rate: the number of new flows a second that are all set up.
 //!
-//! Every packet is a flow of its own. Its packet-in is answered with a flow-mod and a packet-out.
-//! A flow is set up when its packet has come out at the other host, and a step holds when, counted
-//! by the switch itself, all entries are there too. The rate doubles until a step does not hold;
-//! then the interval is halved. Rates that the sender does not reach are no step of the switch.
+//! Every packet is a flow of its own. The bench answers its packet-in with a flow-mod and a
+//! packet-out. A flow is set up when its packet arrives at the other host. A step holds when all
+//! flows are set up and the switch itself counts all their entries. The rate doubles until a step
+//! does not hold; then the interval is halved. A rate that the sender does not reach is no step of
+//! the switch.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +16,9 @@ use super::packet_in::relayed;
 use super::tap::{Cars, Train};
 use cli::failure::Failure;
 
-/// The sender keeps at least this much of the rate that it is asked for.
+/// The least share of the offered rate that the sender must reach.
 const SENDER_SHARE_MIN: f64 = 0.95;
-/// Time from the last packet sent, or the last progress, to the end of waiting.
+/// Time after the last packet sent, or the last progress, at which waiting ends.
 const PROGRESS_MAX: Duration = Duration::from_millis(500);
 const HALVINGS: u32 = 3;
 
@@ -32,11 +33,11 @@ pub struct Settings {
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
     pub offered_per_s: u32,
-    /// The rate at which it was sent.
+    /// The rate at which packets were sent.
     pub sent_per_s: f64,
     pub flows: u32,
     pub packet_ins: u32,
-    /// Packets at the other host.
+    /// Packets that arrived at the other host.
     pub delivered: u32,
     /// Entries in the table.
     pub entries: u32,
@@ -72,7 +73,7 @@ pub enum Limit {
     Interrupted,
 }
 
-/// The search for the highest rate of one lane. Pure: give it steps, ask it for the next.
+/// The search for the highest rate of one lane. Pure: it takes steps and returns the next rate.
 pub struct Ladder {
     settings: Settings,
     holds: u32,
@@ -189,7 +190,7 @@ struct Answered {
     took: Duration,
 }
 
-/// Sets flows up until all are, or there is no progress any more.
+/// Sets flows up until all are set up, or progress ends.
 async fn answer(
     lane: &mut Lane,
     train: &Train,

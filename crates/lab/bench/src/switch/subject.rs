@@ -1,12 +1,12 @@
-//! The measured switch: an Open vSwitch of our own, reached over every transport at once, or a
-//! switch that somebody else has, with two interfaces of this machine at two of its ports.
+//! The measured switch: our own Open vSwitch, reached over every transport at once, or the user's
+//! switch, with two interfaces of this machine at two of its ports.
 //!
-//! Ours is a lab of one bridge and two hosts. The bridge is connected over all transports all the
-//! time, as to several controllers, and packet-ins go to one of them by turns: the same ports,
-//! hosts and table for all. (A bridge per transport was tried: the first had 0.03 ms more of data
-//! path than the others, whatever its transport.) Over QUIC, which Open vSwitch does not speak, the
-//! bridge is connected to `auster relay switch` beside it; the relay's other end is in this
-//! process.
+//! Our own switch is a lab of one bridge and two hosts. The bridge stays connected over all
+//! transports, as if to several controllers, and packet-ins go to one of them at a time. All
+//! transports therefore share the same ports, hosts and table. (A bridge per transport was tried:
+//! the first bridge's data path took 0.03 ms more than the others', whatever its transport.) Over
+//! QUIC, which Open vSwitch does not speak, the bridge connects to `auster relay switch` beside it;
+//! the relay's other end is in this process.
 
 use cli::program;
 use std::collections::BTreeMap;
@@ -36,14 +36,14 @@ use testbed::topology::Topology;
 const TCP_PORT: u16 = 6653;
 const TLS_PORT: u16 = 6654;
 const QUIC_PORT: u16 = 6655;
-/// Time in which Open vSwitch connects: it dials within a second, and its first try may be too
-/// early.
+/// Time limit for Open vSwitch to connect: it dials within a second, and its first attempt may be
+/// too early.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
 
-/// Connections by the relay that wait for their turn.
+/// Most connections from the relay that wait for their turn.
 const HANDED_MAX: usize = 16;
 
-/// Lanes, and what must live as long as they do.
+/// Lanes, and the resources that must live as long as they do.
 pub struct Subject {
     pub lanes: Vec<Lane>,
     _doors: Vec<Door>,
@@ -51,7 +51,7 @@ pub struct Subject {
     _network: Option<Network>,
 }
 
-/// Where a switch comes in.
+/// The end at which a switch's connections arrive.
 enum Door {
     Stream(Box<Listener>),
     Relay(mpsc::Receiver<Connection>),
@@ -117,8 +117,9 @@ pub fn own(runtime: &Runtime, transports: &[Transport], token: u32) -> Result<Su
     })
 }
 
-/// The first connection of our own switch that lives. Open vSwitch gives one up that is not greeted
-/// within a second, which happens while other transports have their turn, and dials again.
+/// Waits for a connection of our own switch that stays open. Open vSwitch gives up a connection
+/// that is not greeted within a second, as happens while other transports have their turn, and
+/// redials.
 async fn open(door: &mut Door, is_alone: bool) -> Option<Channel> {
     loop {
         let connection = door.accept().await?;
@@ -136,8 +137,8 @@ async fn open(door: &mut Door, is_alone: bool) -> Option<Channel> {
     }
 }
 
-/// Joins the channels of our own switch with its hosts. Nobody listens to packet-ins after it, if
-/// there are several.
+/// Joins the channels of our own switch with its hosts. If there are several, packet-ins are off
+/// for all of them afterwards.
 async fn find_lanes(
     transports: &[Transport],
     mut channels: Vec<Channel>,
@@ -159,7 +160,7 @@ async fn find_lanes(
     Ok(lanes)
 }
 
-/// A switch of the user's. It dials us, or we dial it.
+/// Connects the user's switch: it dials us, or we dial it.
 pub async fn foreign(
     method: &Method,
     security: &Security,
@@ -168,7 +169,7 @@ pub async fn foreign(
     interrupt: &Interrupt,
     say: impl Fn(&str),
 ) -> Result<Subject, Failure> {
-    // A wrong interface is told before anybody waits for a switch.
+    // Report a wrong interface before waiting for a switch.
     let open = |device: &str| {
         Tap::open(None, device, token).map_err(|e| match e.kind() {
             std::io::ErrorKind::PermissionDenied => Failure::machine(format!(
@@ -241,7 +242,7 @@ fn load_security(pki: &Path) -> Result<Security, Failure> {
     certificates::security(&files, Role::Switch)
 }
 
-/// Sets the bridge's controllers. The relay is started before.
+/// Sets the bridge's controllers. The relay is started first.
 fn point_bridge(
     network: &mut Network,
     transports: &[Transport],
@@ -274,7 +275,7 @@ fn point_bridge(
     let mut words: Vec<String> = Vec::new();
     let mut ids = Vec::new();
     for (n, target) in targets.enumerate() {
-        // No inactivity probe: a channel is not read while it is another one's turn.
+        // No inactivity probe: a channel is not read while another has its turn.
         let line = format!(
             "-- --id=@c{n} create controller target=\"{target}\" max_backoff=1000 \
              inactivity_probe=0 connection_mode=out-of-band"

@@ -1,4 +1,4 @@
-//! The switch's flow table: how fast it is read, and how much it holds.
+//! The switch's flow table: its read rate and its capacity.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ pub struct ReadFigures {
     /// The number of entries in the table.
     pub entries: u32,
     pub reads: usize,
-    /// Reads that gave another number of entries.
+    /// Reads that returned another number of entries.
     pub wrong: usize,
     /// Time from the call that writes the request to the last part of the answer.
     pub read_ms: Summary,
@@ -92,13 +92,13 @@ pub async fn read(lane: &mut Lane, kind: Kind) -> Result<Read, Failure> {
 pub struct Capacity {
     /// Counted by the switch.
     pub entries: u32,
-    /// The error that ended it, or `limit`: the table took all that was asked for.
+    /// The error that ended the test, or `limit` if the table took all entries asked for.
     pub ended_by: String,
     /// Flow-mods carried out per second, with a barrier after each thousand.
     pub adds_per_s: f64,
 }
 
-/// Adds entries until the switch takes no more, or to the limit, and removes them.
+/// Adds entries until the switch takes no more, or up to the limit, and removes them.
 pub async fn capacity(
     lane: &mut Lane,
     entries_max: u32,

@@ -2,7 +2,7 @@
 //!
 //! The time of sending is read just before the call that sends; the time of receiving is the
 //! kernel's own (SO_TIMESTAMPNS), taken when the frame arrives and not when this process wakes up.
-//! Both are the machine's one real-time clock, so that a difference is a delay.
+//! Both times are from the machine's one real-time clock, so their difference is a delay.
 #![allow(unsafe_code)] // tokio cannot know that a descriptor stays open; see `Tap::open`.
 
 use std::io;
@@ -30,7 +30,7 @@ const DESTINATION: MacAddr = MacAddr([0x02, 0x75, 0xff, 0xff, 0xff, 0xff]);
 const MARK: [u8; 6] = *b"auster";
 /// Room for the answers of a whole step of the set-up rate.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
-/// The number of packets after which a sender that was held up does not catch up.
+/// The number of overdue packets up to which a delayed sender catches up.
 const CATCH_UP_PACKETS: u64 = 50;
 
 /// The data in a probe. Every flow has a source address of its own.
@@ -84,7 +84,7 @@ pub struct Seen {
     pub at_ns: u64,
 }
 
-/// One interface. Make it within a runtime.
+/// One interface. It must be made within a runtime.
 pub struct Tap {
     socket: AsyncFd<OwnedFd>,
     token: u32,
@@ -103,7 +103,7 @@ impl Tap {
         Ok(Tap { socket, token })
     }
 
-    /// Sends a probe; answers the time just before.
+    /// Sends a probe; returns the time just before sending.
     pub fn send(&self, probe: Probe) -> Result<u64, Failure> {
         self.try_send(probe).map_err(Failure::machine)
     }
@@ -112,7 +112,7 @@ impl Tap {
         send_frame(self.socket.get_ref(), &probe.frame(self.token))
     }
 
-    /// The next probe that has come, if there is one.
+    /// Returns the next received probe, if there is one.
     fn try_receive(&self) -> io::Result<Option<Seen>> {
         loop {
             let mut frame = [0; FRAME_BYTES];
@@ -125,13 +125,13 @@ impl Tap {
         }
     }
 
-    /// Everything that has come.
+    /// Returns all probes received so far.
     pub fn drain(&self) -> Result<Vec<Seen>, Failure> {
         let all = std::iter::from_fn(|| self.try_receive().transpose());
         all.collect::<io::Result<_>>().map_err(Failure::machine)
     }
 
-    /// Waits for this very probe, but not longer than this; others are let go.
+    /// Waits for this very probe, at most `at_most`; other probes are discarded.
     pub async fn receive(&self, probe: Probe, at_most: Duration) -> Result<Option<u64>, Failure> {
         let wait = async {
             loop {
@@ -150,7 +150,7 @@ impl Tap {
         }
     }
 
-    /// Sends from a thread of its own, evenly, until it is stopped or all is sent.
+    /// Sends packets from a separate thread, at even intervals, until stopped or all are sent.
     pub fn start_train(&self, cars: Cars) -> Result<Train, Failure> {
         let socket = self.socket.get_ref().try_clone();
         let socket = socket.map_err(Failure::machine)?;
@@ -175,8 +175,8 @@ impl Tap {
 /// The packets of a train.
 #[derive(Clone, Copy, Debug)]
 pub struct Cars {
-    /// The flow of its packets, with rising sequence numbers, or of the first packet if each is
-    /// a flow of its own.
+    /// The flow of all packets, with rising sequence numbers, or of the first packet if each is a
+    /// flow of its own.
     pub flow: u32,
     pub each_a_flow: bool,
     pub spacing: Duration,
@@ -216,7 +216,7 @@ impl Train {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// When each packet was sent, by number.
+    /// Stops the train. Returns when each packet was sent, by number.
     pub fn stop(mut self) -> Result<Vec<u64>, Failure> {
         self.stop.store(true, Ordering::Release);
         match self.thread.take().map(JoinHandle::join) {
@@ -264,7 +264,7 @@ fn send_frame(socket: &OwnedFd, frame: &[u8]) -> io::Result<u64> {
     loop {
         match send(socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
             Ok(_) => return Ok(before_ns),
-            // The interface's queue is full, and it is emptied by somebody else's processor.
+            // The interface's queue is full, and another processor empties it.
             Err(nix::Error::ENOBUFS | nix::Error::EAGAIN | nix::Error::EINTR) => {
                 std::thread::yield_now();
             }
@@ -285,7 +285,7 @@ fn open_socket(device: &str) -> io::Result<OwnedFd> {
     address.sll_protocol = ETH_TYPE.to_be();
     address.sll_ifindex = index as i32;
     let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the address outlives the call and is as long as said.
+    // SAFETY: the address outlives the call and has the length given.
     let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
     nix::errno::Errno::result(done)?;
     Ok(socket)

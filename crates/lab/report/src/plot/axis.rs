@@ -1,6 +1,6 @@
 //! The range of an axis, the places of its ticks, and their labels.
 
-/// About as many on a linear axis.
+/// Approximate number of ticks on a linear axis.
 const TICKS: f64 = 6.0;
 
 pub struct Axis {
@@ -11,8 +11,8 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// From the least to the greatest value, rounded outwards to a tick. A linear axis
-    /// `from_zero` begins there, unless a value is less.
+    /// Makes an axis from the least to the greatest value, rounded outwards to a tick. A linear
+    /// axis `from_zero` begins at zero, unless a value is less.
     pub fn over(values: impl Iterator<Item = f64>, is_log: bool, from_zero: bool) -> Axis {
         let usable = |v: &f64| v.is_finite() && (!is_log || *v > 0.0);
         let ends = values.filter(usable).fold(None, |ends, v| match ends {
@@ -33,7 +33,7 @@ impl Axis {
         } else {
             low + low.abs().max(1.0)
         };
-        // Not for a sliver: 1 to 20 begins at 0.
+        // Do not cut off a sliver: 1 to 20 begins at 0.
         let low = if low > 0.0 && low < high / 3.0 {
             0.0
         } else {
@@ -56,7 +56,7 @@ impl Axis {
     fn logarithmic(low: f64, high: f64) -> Axis {
         let decade = |v: f64| (v.log10() + 1e-9).floor() as i32;
         let (first, last) = (decade(low), decade(high));
-        // Few decades need ticks within them, many not even all of them.
+        // A few decades need ticks within them; many do not even need one tick each.
         let within: &[f64] = match high / low {
             ratio if ratio < 1e3 => &[1.0, 2.0, 5.0],
             _ => &[1.0],
@@ -85,7 +85,8 @@ impl Axis {
         self.ticks.iter().copied()
     }
 
-    /// Where a value is, from 0 at the low end to 1 at the high; what is beyond is at the end.
+    /// The position of a value, from 0 at the low end to 1 at the high; a value beyond is at the
+    /// end.
     pub fn share(&self, value: f64) -> f64 {
         let share = match self.is_log {
             true => (value.max(self.low) / self.low).log10() / (self.high / self.low).log10(),
@@ -104,7 +105,7 @@ fn nice_step(rough: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// A tick in few characters: `0.25`, `1500`, `20 k`, `1.5 M`.
+/// The label of a tick, in few characters: `0.25`, `1500`, `20 k`, `1.5 M`.
 pub fn label(value: f64) -> String {
     let (scaled, suffix) = match value.abs() {
         v if v >= 1e9 => (value / 1e9, " G"),

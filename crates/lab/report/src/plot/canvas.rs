@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-/// About the width of a character, for what must not overlap.
+/// Approximate width of a character, for text that must not overlap.
 pub const TEXT_WIDTH: f64 = 6.9;
 
-/// Colours of a light and of a dark ground, and the dash of lines, by series; then again.
+/// Colours for a light and a dark background, and the dash of lines, by series; then repeated.
 const STYLES: [(&str, &str, &str); 8] = [
     ("#0072b2", "#56b4e9", "none"),
     ("#d55e00", "#ff8f45", "7 3"),
@@ -38,7 +38,7 @@ pub enum Anchor {
     End,
 }
 
-/// A picture being drawn; `finish` says how high it became.
+/// A picture being drawn; `finish` takes its final height.
 pub struct Canvas {
     title: String,
     width: f64,
@@ -100,7 +100,7 @@ impl Canvas {
         ));
     }
 
-    /// Read from bottom to top, about its middle.
+    /// Draws text that reads from bottom to top, centred on this point.
     pub fn upright(&mut self, (x, y): (f64, f64), text: &str) {
         let text = escape(text);
         self.push(format!(
@@ -133,7 +133,7 @@ impl Canvas {
         self.push(format!("<path class=\"curve\" d=\"{path}\"/>"));
     }
 
-    /// A shape of the series' own.
+    /// Draws the series' own marker shape.
     pub fn marker(&mut self, n: usize, (x, y): (f64, f64)) {
         let shape = match n % 4 {
             0 => "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",

@@ -1,4 +1,4 @@
-//! Commands of a shell, which verbs and probes run.
+//! Shell commands, which verbs and probes run.
 
 use std::process::Output;
 
@@ -9,7 +9,7 @@ use testbed::topology::Topology;
 
 use crate::engine::reader::{Section, suggestion};
 
-/// Parts of the lab that are no hosts, each with the end of its namespace's name.
+/// Parts of the lab other than hosts, each with the suffix of its namespace's name.
 const PARTS: [(&str, &str); 2] = [("switches", SWITCHES), ("controller", CONTROLLER)];
 
 /// A command and the part of the lab where it runs: the switches, the controller or a host.
@@ -17,7 +17,7 @@ const PARTS: [(&str, &str); 2] = [("switches", SWITCHES), ("controller", CONTROL
 pub struct Command {
     part: String,
     pub words: String,
-    /// The cell's values and others that the words name, for the shell.
+    /// The shell variables that the command names: values of the cell, and others.
     variables: Vec<(String, String)>,
 }
 
@@ -45,7 +45,7 @@ impl Command {
         }
     }
 
-    /// The end of the namespace's name.
+    /// The suffix of the namespace's name.
     pub fn part(&self) -> &str {
         let part = PARTS.iter().find(|(name, _)| *name == self.part);
         part.map_or(&self.part, |(_, part)| part)
@@ -60,7 +60,7 @@ impl Command {
         shell.run(self.part(), &self.words, self.variables())
     }
 
-    /// Runs to its end, which must be a success.
+    /// Runs the command to its end, and fails unless the command succeeds.
     pub fn succeed(&self, shell: &Shell) -> Result<(), Failure> {
         let output = self.run(shell)?;
         if output.status.success() {

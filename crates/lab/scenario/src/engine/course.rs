@@ -1,5 +1,5 @@
-//! The course of a run: the moments that have happened, and the probes and streams that have ended,
-//! for threads that wait for each other.
+//! The course of a run, for threads that wait for each other: the moments that have happened, and
+//! the probes and streams that have ended.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,11 +15,11 @@ struct Past {
     moments: BTreeSet<String>,
     /// Probes and streams by their ids.
     ended: BTreeSet<String>,
-    /// No moment is to come.
+    /// No further moment will happen.
     is_over: bool,
 }
 
-/// Something that ends when it is dropped, however its thread ended.
+/// Marks a probe, a stream or all moments as ended when dropped, however its thread ended.
 pub struct Ending<'a> {
     course: &'a Course,
     /// A probe or stream, or all moments.

@@ -14,7 +14,7 @@ use winnow::token::{one_of, take_while};
 
 use crate::engine::reader::suggestion;
 
-/// One number, or one for each packet, pair or row. NaN is a missing one.
+/// One number, or one for each packet, pair or row. NaN marks a missing number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     One(f64),
@@ -66,7 +66,7 @@ enum Function {
     Count,
     /// Half the width of the 95 % confidence interval of the mean.
     Ci95,
-    /// The only one that is of each value.
+    /// The only function that applies to each value by itself.
     Abs,
 }
 
@@ -125,7 +125,7 @@ impl Expression {
         Ok(Expression { text, root })
     }
 
-    /// The result's shape, or what is wrong, where only these names exist.
+    /// The result's shape, or the mistake, given that only these names exist.
     pub fn check(&self, names: &[(String, Shape)]) -> Result<Shape, String> {
         self.root.check(names)
     }
@@ -135,7 +135,7 @@ impl Expression {
         self.root.value(value_of)
     }
 
-    /// Whether a comparison holds, for every row if it is about each.
+    /// Whether a comparison holds. A comparison of several values must hold for each of them.
     pub fn holds(&self, value_of: &dyn Fn(&str) -> Value) -> bool {
         match self.value(value_of) {
             Value::One(truth) => truth == 1.0,
@@ -229,7 +229,7 @@ impl Node {
                         Value::One(one) => vec![one],
                         Value::Many(many) => many,
                     };
-                    // Those for which a comparison holds.
+                    // For a comparison, only the values for which it holds.
                     let counts = |value: &f64| !argument.is_truth() || *value == 1.0;
                     values.into_iter().filter(counts).collect::<Vec<f64>>()
                 });
@@ -293,7 +293,7 @@ fn each(value: Value, of: impl Fn(f64) -> f64) -> Value {
     }
 }
 
-/// Pairs the values of two lists; one number goes with every value of a list.
+/// Pairs the values of two lists; a single number is paired with every value of a list.
 fn both(a: Value, b: Value, of: impl Fn(f64, f64) -> f64) -> Value {
     match (a, b) {
         (Value::One(a), Value::One(b)) => Value::One(of(a, b)),
@@ -401,7 +401,7 @@ fn name<'i>(input: &mut &'i str) -> Parsed<&'i str> {
         .parse_next(input)
 }
 
-/// Operands joined by operators of one rank, from left to right.
+/// Operands joined by operators of one precedence, from left to right.
 fn chain(
     input: &mut &str,
     operand: fn(&mut &str) -> Parsed<Node>,
@@ -475,7 +475,7 @@ fn operand(input: &mut &str) -> Parsed<Node> {
     )
         .map(|(function, of)| Node::Call(function, of));
     let is_word = |found: &str| ["and", "or", "not"].contains(&found);
-    // A column may be called like a function: without a parenthesis it is none.
+    // A column may have a function's name: without a parenthesis it is not a call.
     let figure = (preceded(space, name), peek(opt(sign("("))))
         .verify(move |(found, opens): &(&str, Option<()>)| {
             !is_word(found) && (opens.is_none() || function(found).is_none())

@@ -1,7 +1,7 @@
 //! The JSON Schema of scenarios, for editors.
 //!
-//! It comes from the readers: they run without a document, and [`Record`] takes down each key that
-//! they ask for. Its words come from the tables of the manual.
+//! The readers produce the schema: they run without a document, and [`Record`] records each key
+//! that they ask for. The descriptions are from the tables of the manual.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,25 +17,25 @@ use crate::engine::{probe, schema, traffic};
 
 const MANUAL: &str = include_str!("../../../../../docs/lab-experiment.md");
 const KINDS: &str = include_str!("../../../../../docs/lab-experiment-kinds.md");
-/// The pages of virtual time.
+/// The manual's pages about virtual time.
 const SIM: &str = concat!(
     include_str!("../../../../../docs/sim.md"),
     include_str!("../../../../../docs/sim-tables.md")
 );
 
-/// The name of keys that a scenario chooses.
+/// The placeholder for keys that a scenario chooses.
 pub const ANY_KEY: &str = "*";
 
-/// The section with a verb, which has only the keys of this one.
+/// The section with a verb. It has only the keys of that verb.
 const MOMENTS: &str = "at";
 
 /// The keys that readers ask for, by section.
 #[derive(Default)]
 pub struct Record {
-    /// The kind or verb that is read, where it is one of several.
+    /// The kind or verb being read, where there are several.
     choice: &'static str,
     sections: RefCell<BTreeMap<String, BTreeMap<String, Key>>>,
-    /// Keys that a reader has looked for, so that they need not be there.
+    /// Keys whose presence a reader has tested, which makes them optional.
     looked_for: RefCell<BTreeSet<(String, String)>>,
 }
 
@@ -54,7 +54,7 @@ impl Record {
 
     pub fn note(&self, section: &str, key: &str, schema: Json) {
         self.change(section, key, |known| {
-            // The first reader counts; later ones read a part or everything.
+            // The schema of the first reader counts; later readers read a part or everything.
             if known.schema == any() {
                 known.schema = schema;
             }
@@ -76,14 +76,14 @@ impl Record {
         }));
     }
 
-    /// Whether a reader finds a key: any key, but only one verb.
+    /// Whether a reader finds a key. It finds any key, but only one verb.
     pub fn has(&self, section: &str, key: &str) -> bool {
         let place = (section.to_string(), key.to_string());
         self.looked_for.borrow_mut().insert(place);
         self.is_read(section, key)
     }
 
-    /// The same for a reader that takes what is there.
+    /// The same for a reader that reads the key without testing for it first.
     pub fn is_read(&self, section: &str, key: &str) -> bool {
         section != MOMENTS || key == self.choice
     }
@@ -138,13 +138,13 @@ impl Record {
             object["required"] = json!(required);
         }
         if section == MOMENTS {
-            // The word of a cell as a key.
+            // A cell's value used as a key.
             object["patternProperties"] = json!({ VALUE: {} });
         }
         object
     }
 
-    /// A schema with the keys of the sections in it.
+    /// A schema with the keys of its sections filled in.
     fn whole(&self, schema: &Json, path: &str) -> Json {
         let mut schema = schema.clone();
         if schema == section() {
@@ -169,7 +169,7 @@ impl Record {
     }
 }
 
-/// The sections that have a kind or a verb, each with all of them.
+/// The sections that have a kind or a verb, each with all its kinds or verbs.
 fn kinds() -> [(&'static str, Vec<&'static str>); 3] {
     let verbs = [""].into_iter().chain(VERBS);
     [
@@ -255,7 +255,7 @@ fn row(section: &str, choice: &str) -> Option<Vec<&'static str>> {
     own.find(|row| !choice.is_empty() && quoted(row[0]).any(|word| word == choice))
 }
 
-/// The words of the manual about a key.
+/// The manual's description of a key.
 fn meaning(section: &str, key: &str) -> Option<&'static str> {
     let top = section.split('.').next().unwrap_or_default();
     let mut current = "";
@@ -291,7 +291,7 @@ fn reference(name: &str) -> Json {
     json!({ "$ref": format!("#/$defs/{name}") })
 }
 
-/// A value, or the name of one that each cell has.
+/// A value, or the name of a value that each cell has.
 pub fn in_cells(schema: Json) -> Json {
     either([schema, reference("value")])
 }
@@ -335,7 +335,7 @@ pub fn list(items: Json) -> Json {
     json!({ "type": "array", "items": items })
 }
 
-/// A table with keys of another program.
+/// A table whose keys belong to another program.
 pub fn table() -> Json {
     in_cells(json!({ "type": "object", "additionalProperties": true }))
 }
@@ -391,7 +391,7 @@ pub mod tests {
                 "minimum" => value.as_f64() >= right.as_f64(),
                 "maximum" => value.as_f64() <= right.as_f64(),
                 "exclusiveMaximum" => value.as_f64() < right.as_f64(),
-                // A time may be the name of one.
+                // A time may also be the name of a time.
                 "pattern" => {
                     let first = value.as_str().and_then(|text| text.chars().next());
                     let is_time = right != VALUE && first.is_some_and(|c| c.is_ascii_digit());
@@ -473,7 +473,7 @@ pub mod tests {
                     "probe" => probe::read(&read).expect(choice).1,
                     _ => &[],
                 };
-                // The row may lead to a page with the figures.
+                // The row may link to a page with the figures.
                 let links = row.split("](").skip(1);
                 let links = links.filter_map(|link| link.split([')', '#']).next());
                 let page = |link| std::fs::read_to_string(docs.join(link)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Moments, packets and frames that came late because the machine was busy.
+//! Moments, packets and frames that were late because the machine was busy.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::engine::timeline::Window;
 use crate::engine::traffic::Record;
 use testbed::link;
 
-/// Below this, the lateness of a process that wakes up is no news.
+/// Below this, the lateness of a process that wakes up is not worth reporting.
 const LATE_MS: f64 = 25.0;
 /// The figure of kinds of traffic that send on a schedule.
 const SENDER_LATE: &str = "sender_late_ms";
 
-/// How often each was late, and by how much at most.
+/// The number of times each was late, and by how much at most.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(transparent)]
 pub struct Lateness(BTreeMap<String, Late>);

@@ -1,7 +1,7 @@
 //! The cells of an experiment: every combination of its axes.
 
-/// The values of an axis for the cells that a pattern means by their earlier axes. The first
-/// pattern that means a cell counts; a cell that none means is without the axis.
+/// The values of an axis, for cells whose earlier axes match a pattern. The first pattern that
+/// matches a cell counts; a cell that matches none lacks the axis.
 pub type Axis<T> = Vec<(String, Vec<T>)>;
 
 /// Every combination of the axes' values. The last axis changes first.
@@ -29,8 +29,8 @@ pub fn cells<T: Clone>(
     cells
 }
 
-/// Each run's round over the cells that have as many runs: a machine that slows down slows every
-/// cell alike.
+/// Orders the runs in rounds, each with one run of every cell that has as many runs. A machine that
+/// slows down thus slows every cell alike.
 pub fn rounds(runs: &[u64]) -> impl Iterator<Item = (u64, usize)> {
     let most = runs.iter().copied().max().unwrap_or_default();
     let has = |run: u64, cell: &usize| run <= runs[*cell];
@@ -40,7 +40,7 @@ pub fn rounds(runs: &[u64]) -> impl Iterator<Item = (u64, usize)> {
     })
 }
 
-/// Whether a cell's name is meant by a pattern in which `*` stands for anything.
+/// Whether a cell's name matches a pattern, in which `*` stands for any text.
 pub fn is_meant(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,

@@ -82,7 +82,7 @@ fn refused(text: &str) -> Vec<Problem> {
     }
 }
 
-/// A part of the scenario, what it is replaced by, the line, and words of the message.
+/// A part of the scenario, its replacement, the line, and words of the message.
 const MISTAKES: [(&str, &str, usize, &str); 49] = [
     (
         "title = \"test\"",
@@ -1289,7 +1289,7 @@ fn each_is_reported(good: &str, controller: &Controller, mistakes: &[Mistake<'_>
                 "{to}: wanted line {line}: {words}; found {shown:#?}"
             ));
         }
-        // The schema does not know the key that a cell gives, in place of `$by`.
+        // The schema does not know the key that a cell puts in place of `$by`.
         if words.contains("unknown key") && !from.contains("by") && fits(&text) {
             missed.push(format!("{to}: the schema takes it"));
         }
@@ -1345,7 +1345,7 @@ fn all_mistakes_are_reported_at_once_and_each_once() {
     assert_eq!(lines, [2, 12, 32, 37, 44]);
 }
 
-/// A network with a control plane of its own, and each kind of change and probe of that.
+/// A network with its own control plane, and each kind of change to it and probe of it.
 const CONTROLLED: &str = r#"title = "test"
 [topology]
 graph = "single,4"

@@ -1,4 +1,4 @@
-//! The engine: experiments that are nothing but data.
+//! The engine: experiments described by data alone.
 //!
 //! A scenario names a network, the traffic on it, events in time, and figures of windows between
 //! events. Each run of each cell of its matrix gives rows of figures; claims are expressions over

@@ -24,7 +24,7 @@ pub struct PlotSpec {
     pub by: Option<String>,
     /// An axis of the matrix; a picture has a line for each of its values.
     pub lines: Option<String>,
-    /// Figures are drawn by their logarithms.
+    /// The axis of figures is logarithmic.
     pub log: bool,
     /// The axis of points is logarithmic too.
     pub log_by: bool,
@@ -36,11 +36,11 @@ pub struct PlotSpec {
 pub enum Kind {
     Bars,
     Points,
-    /// Lists of a run, part by part.
+    /// Lists from a run, part by part.
     Lists,
 }
 
-/// A cell's values on the axes that a picture is not over.
+/// A cell's values on the axes other than those of the picture.
 type Others<'a> = Vec<&'a (String, String)>;
 
 /// Cells with their numbers.
@@ -183,7 +183,7 @@ fn lines(spec: &PlotSpec, title: String, x_label: &str, series: Vec<Series>) -> 
     plot.lines()
 }
 
-/// At the end of each part the mean over the runs that have it.
+/// The mean of each part over the runs that have it, at the end of the part.
 fn means_by_part(lists: &[&[f64]], each: f64) -> Vec<(f64, f64)> {
     let count = lists.iter().map(|list| list.len()).max().unwrap_or(0);
     let mean = |part: usize| {

@@ -1,4 +1,4 @@
-//! TOML with the place of every value, read so that one pass finds all mistakes.
+//! Reads TOML with the place of every value, so that one pass finds all mistakes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use toml::de::{DeTable, DeValue};
 use crate::engine::json_schema::{self as json, Record};
 use crate::engine::matrix::Axis;
 
-/// The variable of commands that has the folder of the scenario.
+/// The shell variable with the scenario's folder, for commands.
 const HERE: &str = "HERE";
 
 /// A mistake in a scenario and its place.
@@ -40,7 +40,7 @@ impl fmt::Display for Problem {
 pub struct Problems<'a> {
     text: &'a str,
     found: RefCell<BTreeSet<Problem>>,
-    /// Takes down the keys that are asked for; then there is no document.
+    /// Records the keys that readers ask for. If set, there is no document.
     record: Option<&'a Record>,
 }
 
@@ -117,7 +117,8 @@ impl Node {
         Node { at: 0, value }
     }
 
-    /// Reads a document. TOML's own mistakes come alone: the rest of the text means nothing.
+    /// Reads a document. A mistake in the TOML itself is reported alone: the rest of the text means
+    /// nothing.
     pub fn parse(text: &str) -> Result<Node, Problem> {
         let table = DeTable::parse(text).map_err(|e| {
             let before = e.span().map_or(0, |span| span.start);
@@ -153,7 +154,7 @@ impl Node {
         }
     }
 
-    /// The value as a command has it.
+    /// The value as a command receives it.
     fn words(&self) -> String {
         match &self.value {
             Value::Text(text) => text.clone(),
@@ -205,7 +206,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The `$names` that a scenario must use, or the choice makes no difference.
+    /// The `$names` that a scenario must use for the choice to make a difference.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let fields = self.fields.iter().map(|(name, _)| name.as_str());
         fields.skip(usize::from(self.is_named))
@@ -216,7 +217,7 @@ impl Choice {
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
     choices: Vec<(String, Choice)>,
-    /// The length of what is measured, as `$seconds`.
+    /// The length of the measurement, as `$seconds`.
     seconds: Option<(String, Node)>,
     /// The folder of the scenario.
     here: PathBuf,
@@ -224,8 +225,8 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Takes the cell's choice for each axis, the folder of the scenario, and the seconds of what
-    /// is measured.
+    /// Takes the cell's choice for each axis, the folder of the scenario, and the length of the
+    /// measurement in seconds.
     pub fn new(choices: Vec<(String, Choice)>, here: PathBuf, seconds: Option<f64>) -> Parameters {
         let node = |seconds| Node {
             at: 0,
@@ -266,7 +267,7 @@ impl Parameters {
         named
     }
 
-    /// The length of what is measured.
+    /// The length of the measurement.
     pub fn seconds(&self) -> Option<f64> {
         let (name, node) = self.seconds.as_ref()?;
         self.used.borrow_mut().insert(name.clone());
@@ -293,7 +294,7 @@ const MISSING: &str = "missing";
 /// The name of the value that `--seconds` overrides.
 pub const SECONDS: &str = "seconds";
 
-/// The name of a cell, as far as its axes go.
+/// The name of a cell, from its choices so far.
 pub fn name(choices: &[(String, Choice)]) -> String {
     let words = choices.iter().map(|(axis, choice)| match choice {
         named if named.is_named => named.words.clone(),
@@ -358,8 +359,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value of a key, with a `$name` replaced by the cell's value. A recording takes down its
-    /// schema.
+    /// The value of a key, with a `$name` replaced by the cell's value. A recording stores the
+    /// key's schema.
     fn node(&self, key: &'a str, schema: impl FnOnce() -> Json) -> Option<&'a Node> {
         self.known.borrow_mut().push(key);
         self.note(key, schema);
@@ -372,7 +373,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A value that fits, for a recording.
+    /// A value that fits, if this is a recording.
     fn recorded<T>(&self, value: T) -> Option<T> {
         self.problems.record.map(|_| value)
     }
@@ -415,12 +416,12 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Reports a value that is none of a kind, and so gives none.
+    /// Reports a value of the wrong kind, and returns none.
     fn wrong<T>(&self, key: &str, wanted: &str, node: &Node) -> Option<T> {
         self.refuse(key, format!("{} is not {wanted}", shown(node)))
     }
 
-    /// Reports a mistake that leaves nothing to go on with.
+    /// Reports a mistake that leaves no value to continue with.
     pub fn refuse<T>(&self, key: &str, text: impl fmt::Display) -> Option<T> {
         self.problem(key, text);
         None
@@ -436,7 +437,7 @@ impl<'a> Section<'a> {
         self.parameters
     }
 
-    /// Marks a key as known that is read elsewhere.
+    /// Marks a key that is read elsewhere as known.
     pub fn know(&self, key: &'a str) {
         self.known.borrow_mut().push(key);
         self.note(key, json::any);
@@ -449,7 +450,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Reports a key that must be there.
+    /// Reports a required key if it is missing.
     pub fn missing(&self, key: &str, example: &str) {
         if let Some(record) = self.problems.record {
             record.require(&self.path, key);
@@ -488,7 +489,7 @@ impl<'a> Section<'a> {
         found.copied()
     }
 
-    /// One of a few words, which must be there.
+    /// One of a few words; the key is required.
     pub fn required_word(&self, key: &'a str, words: &[&'static str]) -> Option<&'static str> {
         let word = self.word(key, words);
         self.missing(key, &format!("\"{}\"", words[0]));
@@ -535,7 +536,7 @@ impl<'a> Section<'a> {
         self.number(key, range)
     }
 
-    /// A string or a number in a notation of its own.
+    /// A string or a number in the notation of the wanted type.
     pub fn parsed<T: FromStr<Err = String>>(&self, key: &'a str) -> Option<T> {
         let node = self.node(key, json::text_or_number)?;
         self.checked(key, node.words().parse())
@@ -586,7 +587,7 @@ impl<'a> Section<'a> {
         duration
     }
 
-    /// The least and the most of a time.
+    /// The minimum and maximum of a time.
     pub fn required_durations(
         &self,
         key: &'a str,
@@ -608,7 +609,7 @@ impl<'a> Section<'a> {
         Some(*least..=*most)
     }
 
-    /// A time, or the least and the most of a random one.
+    /// A time, or the minimum and maximum of a random time.
     pub fn required_time(
         &self,
         key: &'a str,
@@ -645,7 +646,7 @@ impl<'a> Section<'a> {
         texts.or_else(|| self.wrong(key, "a list of strings", node))
     }
 
-    /// The impairment of a link; none if the key is not there.
+    /// The impairment of a link; none if the key is missing.
     pub fn impairment(&self, key: &'a str) -> LinkConfig {
         let Some(node) = self.node(key, json::impairment) else {
             return LinkConfig::default();
@@ -659,7 +660,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// A table with keys of another program; empty if the key is not there.
+    /// A table whose keys belong to another program; empty if the key is missing.
     pub fn table(&self, key: &'a str) -> toml::Table {
         let table = |node| match self.toml(key, node) {
             toml::Value::Table(table) => Some(table),
@@ -821,13 +822,13 @@ impl<'a> Section<'a> {
         self.keys().filter(|key| !known.contains(key)).collect()
     }
 
-    /// All keys, in the order of the file. A recording has one in their place.
+    /// All keys, in the order of the file. A recording has one placeholder instead.
     pub fn keys(&self) -> impl Iterator<Item = &'a str> {
         let any = self.recorded(json::ANY_KEY).into_iter();
         any.chain(self.entries.iter().map(|entry| self.key(entry)))
     }
 
-    /// A table where a plain string could stand too.
+    /// A table, or a plain string in its place.
     pub fn text_or_section(&self, key: &'a str) -> Option<Result<String, Section<'a>>> {
         let either = || json::either([json::text(), json::section()]);
         let Some(node) = self.node(key, either) else {
@@ -840,15 +841,15 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Passes over the keys that nobody can read while this one is wrong, but for its misspelling.
+    /// Ignores the keys that cannot be read while this key is wrong, except a misspelling of it.
     pub fn pass_over_all_but(&self, wanted: &'a str) {
         let others = self.other_keys().into_iter();
         let others = others.filter(|key| nearest(key, [wanted].into_iter()).is_none());
         self.known.borrow_mut().extend(others);
     }
 
-    /// Reports keys that nobody has read, each with a known key close to it. That key is not
-    /// missing then, but misspelt.
+    /// Reports keys that no reader has read, each with a similar known key. The similar key then
+    /// counts as misspelt, not as missing.
     pub fn finish(self) {
         for key in self.other_keys() {
             let known = self.known.borrow();
@@ -870,7 +871,7 @@ fn shown(node: &Node) -> String {
     }
 }
 
-/// Whether the words of a shell have `$name` or `${name}`.
+/// Whether a shell command contains `$name` or `${name}`.
 fn names(words: &str, name: &str) -> bool {
     let mut places = words.split('$').skip(1);
     places.any(|rest| {
@@ -895,7 +896,7 @@ fn duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// Adds a suggestion to serde's words for a misspelt key.
+/// Adds a suggestion to serde's message about a misspelt key.
 fn unknown_field(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     match (message.starts_with("unknown field"), quoted.next()) {

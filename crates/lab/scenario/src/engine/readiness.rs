@@ -1,4 +1,4 @@
-//! Waiting until a network is fit for a run.
+//! Waits until a network is ready for a run.
 
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,11 @@ use crate::report::{self, Check, Outcome, seconds};
 
 /// Pairs that are pinged at the same time.
 pub const PAIRS_AT_ONCE: usize = 4;
-/// Time between two questions to the controller.
+/// Time between two status requests to the controller.
 const STATUS_INTERVAL: Duration = Duration::from_millis(25);
 /// Time between rounds of pings that lost packets.
 const ROUND_REST: Duration = Duration::from_millis(200);
-/// Streams lose nothing for so long before a run begins.
+/// Time for which streams must lose nothing before a run begins.
 const CALM: Duration = Duration::from_millis(500);
 const CALM_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -37,7 +37,7 @@ pub struct Readiness<'a> {
 }
 
 impl Readiness<'_> {
-    /// Waits after the start of the controller, and writes down how long everything took.
+    /// Waits after the start of the controller, and records how long each step took.
     pub fn first(
         &mut self,
         started: Instant,
@@ -207,10 +207,10 @@ impl Readiness<'_> {
         }
     }
 
-    /// Waits a moment; fails when the lab has to end or has lost a process.
+    /// Waits briefly; fails when the lab has to end or has lost a process.
     fn pause(&mut self, rest: Duration) -> Result<(), Failure> {
         if self.signals.wait(rest) {
-            // The runner says so.
+            // The runner reports the interruption.
             return Err(Failure::silent());
         }
         match self.network.casualty() {

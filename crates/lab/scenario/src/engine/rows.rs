@@ -1,4 +1,4 @@
-//! The figures of each run, and what is claimed of them.
+//! The figures of each run, and the claims about them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub const WINDOW_LENGTH: &str = "window.length_ms";
 
 /// The measurements of one run.
 pub struct Measured<'a> {
-    /// Each moment as it happened.
+    /// Each moment, with the time when it happened.
     pub times: &'a [(String, Duration)],
     /// One for each stream.
     pub records: &'a [Box<dyn Record>],
@@ -34,7 +34,7 @@ pub struct Row {
     pub cell: usize,
     pub run: u64,
     pub parameters: Vec<(String, String)>,
-    /// Earlier tries of this run that were not valid; none if every run is valid.
+    /// The number of earlier, invalid tries of this run; none if every run is valid.
     pub repeats: Option<u64>,
     /// NaN is a missing figure.
     pub figures: Vec<(String, f64)>,
@@ -136,7 +136,7 @@ fn figure(cell: &Cell, measured: &Measured<'_>, window: &Window, name: &str) -> 
     })
 }
 
-/// A verdict for each claim and each cell it means.
+/// A verdict for each claim and each cell that it selects.
 pub fn verdicts(scenario: &Scenario, rows: &[Row]) -> Vec<Check> {
     let cells = scenario.cells.iter().enumerate();
     let pairs = cells.flat_map(|(n, cell)| scenario.claims.iter().map(move |c| (n, cell, c)));
@@ -159,7 +159,7 @@ pub fn verdicts(scenario: &Scenario, rows: &[Row]) -> Vec<Check> {
     });
     pairs
         .filter(|(_, cell, claim)| !claim.together && is_about(cell, claim))
-        // A part may lack the other cell.
+        // A part of the scenario may lack the other cell.
         .filter(|(n, _, claim)| claim.against.iter().all(|(_, cells)| cells[*n].is_some()))
         .map(|(n, cell, claim)| {
             let column = |name: &str| {
@@ -215,7 +215,8 @@ pub fn line(row: &Row) -> String {
     format!("{}: {}", row.name, words.join(", "))
 }
 
-/// A table for each kind of row, with a line for each cell: one figure, or median, least and most.
+/// A table for each kind of row, with a line for each cell: one figure, or the median, minimum and
+/// maximum.
 pub fn tables(scenario: &Scenario, rows: &[Row]) -> String {
     let mut text = String::new();
     for name in scenario.kinds_of_rows() {

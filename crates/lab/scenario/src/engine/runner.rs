@@ -42,11 +42,11 @@ use crate::engine::traffic::{Carried, Echoes, Stage};
 use crate::experiment::Args;
 use crate::report::{self, Check, Document, Outcome, milliseconds, seconds};
 
-/// Pairs beyond which the table of all pairs says nothing.
+/// Above this number of pairs, the table of all pairs is not useful.
 const PAIRS_SHOWN_MAX: usize = 20;
-/// Networks beyond which the table of all networks says nothing.
+/// Above this number of networks, the table of all networks is not useful.
 const NETWORKS_SHOWN_MAX: usize = 20;
-/// From a signal to the end of a program that has not ended by itself.
+/// Time from a signal until a program that has not ended by itself is ended.
 const ORDERLY_END_MAX: Duration = Duration::from_millis(500);
 
 pub fn run(args: &Args, only_simulated: bool) -> Result<(), Failure> {
@@ -91,7 +91,7 @@ pub fn run(args: &Args, only_simulated: bool) -> Result<(), Failure> {
             "--openflow: the scenario has no switches of auster's",
         ));
     }
-    // Said by itself, before the title.
+    // Reported by itself, before the title.
     match has_network {
         _ if scenario.is_simulated => {}
         true => tools::require_network_tools()?,
@@ -116,7 +116,7 @@ pub fn run(args: &Args, only_simulated: bool) -> Result<(), Failure> {
     }
     let done = experiment(args, &scenario, controllers, left_out, &signals, &results);
     done.map_err(|failure| match signals.seen() {
-        // What failed did so since the lab went.
+        // The failure is a consequence of the lab's removal.
         true => interrupted(),
         false => failure,
     })
@@ -202,8 +202,8 @@ fn experiment(
     conclude(args, results, &document, &raw, &plots)
 }
 
-/// Ends the program soon after a signal, wherever it is: traffic, probes and controllers that start
-/// do not ask for one. Who asks ends in order before that.
+/// Ends the program soon after a signal, wherever it is: traffic, probes and starting controllers
+/// do not check for signals. Code that checks for signals ends in order before that.
 fn end_at_signal(signals: Arc<Signals>) -> Result<(), Failure> {
     let watch = move || {
         while !signals.wait(Duration::MAX) {}
@@ -220,8 +220,8 @@ fn end_at_signal(signals: Arc<Signals>) -> Result<(), Failure> {
         .map_err(|e| Failure::machine(format!("signals: {e}")))
 }
 
-/// The failure of a run that a signal ends, for the first thread that asks. Any other waits for the
-/// program's end.
+/// The failure of a run ended by a signal, for the first thread that asks. Any other thread waits
+/// for the program's end.
 fn interrupted() -> Failure {
     static IS_SAID: AtomicBool = AtomicBool::new(false);
     while IS_SAID.swap(true, Ordering::SeqCst) {
@@ -230,9 +230,9 @@ fn interrupted() -> Failure {
     Failure::negative("interrupted; the lab is removed")
 }
 
-/// Prepares each controller once: by its own command, and by asking whether somebody listens at the
-/// address of one that runs already. Where that fails, the controller's cells have no runs and no
-/// rows. Returns these controllers with the reasons.
+/// Prepares each controller once: runs its own command and, for a controller that already runs,
+/// checks that something listens at its address. If that fails, the controller's cells have no runs
+/// and no rows. Returns these controllers with the reasons.
 fn prepare(scenario: &mut Scenario) -> Vec<String> {
     let (mut prepared, mut reached) = (BTreeMap::new(), BTreeMap::new());
     let mut problem = |network: &NetworkSpec| -> Option<String> {
@@ -247,7 +247,7 @@ fn prepare(scenario: &mut Scenario) -> Vec<String> {
             }
         }
         if !network.setup.is_empty() {
-            // A command of the set-up may start it.
+            // A set-up command may start the controller.
             return None;
         }
         let problem = reached.entry(controller.to_string()).or_insert_with(|| {
@@ -272,7 +272,7 @@ fn prepare(scenario: &mut Scenario) -> Vec<String> {
 /// Reads scenarios and reports all their mistakes.
 pub fn check(path: &Path) -> Result<(), Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
-    // Every process of the control plane is there.
+    // Every process of the control plane exists then.
     let controller = Controller::parse("auster", Transport::Quic)?;
     let read = |quick| {
         let around = Circumstances {
@@ -314,7 +314,7 @@ struct Experiment<'a> {
     raw: Vec<(String, Vec<String>)>,
     rows: Vec<Row>,
     late: Lateness,
-    /// Tries of the next run that were not valid.
+    /// Invalid tries of the next run so far.
     repeats: u64,
 }
 
@@ -331,7 +331,7 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// Networks at the same time, each with its own controller and runs.
+    /// Runs networks at the same time, each with its own controller and runs.
     fn side_by_side(
         &mut self,
         networks: &[NetworkRuns],
@@ -354,8 +354,8 @@ impl<'a> Experiment<'a> {
         all_done
     }
 
-    /// All runs on equal networks: one network, and another after each run that is not valid. A
-    /// network that fails leaves the rows of its earlier runs.
+    /// Carries out all runs on equal networks: on one network, and on another after each invalid
+    /// run. If a network fails, the rows of its earlier runs remain.
     fn whole(
         &mut self,
         mut runs: &[Run],
@@ -374,8 +374,8 @@ impl<'a> Experiment<'a> {
         Ok(())
     }
 
-    /// One network from nothing to nothing, with all its runs, or until a run that is not valid.
-    /// Returns the number of runs that count.
+    /// Sets up one network, carries out all its runs, or those until an invalid one, and removes
+    /// it. Returns the number of runs that count.
     fn network(
         &mut self,
         runs: &[Run],
@@ -471,7 +471,8 @@ impl<'a> Experiment<'a> {
         Ok(done)
     }
 
-    /// Runs whose traffic brings its own ends, side by side where their cells allow it.
+    /// Carries out runs whose traffic has its own endpoints, side by side where their cells allow
+    /// it.
     fn alone(&mut self, runs: &[Run], outcomes: &mut Vec<Outcome>) -> Result<(), Failure> {
         let cells = &self.scenario.cells;
         let mut outcome = self.outcome(&cells[runs[0].cell].network.topology);
@@ -491,7 +492,7 @@ impl<'a> Experiment<'a> {
         Ok(())
     }
 
-    /// The rows of runs of which so many go on at a time.
+    /// Carries out runs, at most this many at a time, and returns their rows.
     fn group(&self, runs: &[Run], most: usize) -> Result<Vec<(Vec<Row>, Lateness)>, Failure> {
         let (progress, count) = (Progress::start(), runs.len());
         let has_failed = AtomicBool::new(false);
@@ -524,7 +525,7 @@ impl<'a> Experiment<'a> {
             switches: topology.switches.len(),
             links: topology.links.len(),
             hosts: topology.hosts.len(),
-            // Kinds of rows that its runs lack are empty lists.
+            // Kinds of rows that the network's runs lack are empty lists.
             rows: (self.scenario.kinds_of_rows().into_iter())
                 .map(|name| (name.to_string(), Vec::new()))
                 .collect(),
@@ -532,7 +533,7 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// The rows of a run that counts.
+    /// Keeps the rows of a run that counts.
     fn keep(&mut self, rows: Vec<Row>, outcome: &mut Outcome) {
         for row in rows {
             let kind = outcome.rows.entry(row.name.clone()).or_default();
@@ -541,7 +542,7 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// A live view of the network until a signal comes.
+    /// Shows a live view of the network until a signal arrives.
     fn watch(
         &self,
         network: &mut Network,
@@ -589,8 +590,8 @@ fn say_rows(rows: &[Row]) {
     rows.iter().for_each(|row| note!("  {}", rows::line(row)));
 }
 
-/// Traffic and events of one run, the rows that come of them, why the run is not valid, and what
-/// was late.
+/// Carries out the traffic and events of one run. Returns its rows, the reason if the run is not
+/// valid, and its lateness.
 fn one_run(
     cell: &Cell,
     run: &Run,
@@ -689,7 +690,7 @@ fn one_run(
     Ok((rows::rows(cell, run, &measured), flaw, late))
 }
 
-/// Traffic of one run without a network, and the rows that come of it.
+/// Carries out the traffic of one run without a network. Returns its rows and its lateness.
 pub fn run_alone(cell: &Cell, run: &Run) -> Result<(Vec<Row>, Lateness), Failure> {
     let planned = timeline::draw(&cell.moments, cell.network.options.seed, run.number);
     let retries = cell.valid.as_ref().map(|valid| valid.retries);
@@ -793,14 +794,14 @@ struct Events<'a> {
 }
 
 impl Events<'_> {
-    /// Applies them at their times. Returns each moment as it happened, on the prober's clock, and
-    /// the late ones.
+    /// Applies the events at their times. Returns the time of each moment, on the prober's clock,
+    /// and the late moments.
     fn apply(
         &self,
         network: &mut Network,
         plane: &Plane,
     ) -> Result<(Vec<(String, Duration)>, Lateness), Failure> {
-        // Nobody waits for moments that an error has prevented.
+        // No thread waits for moments that an error has prevented.
         let _ending = self.course.moments();
         let later = later_changes(self.cell, self.run, self.planned);
         let mut steps: Vec<(Duration, Step<'_>)> = Vec::new();
@@ -813,7 +814,7 @@ impl Events<'_> {
         steps.extend(later.map(|(time, e)| (*time, Step::Change(e.as_ref()))));
         steps.sort_by_key(|(time, _)| *time);
         let (mut times, mut lateness) = (Vec::new(), Lateness::default());
-        // Steps are later by the time for which earlier ones have waited.
+        // Steps are delayed by the time for which earlier steps have waited.
         let mut late = Duration::ZERO;
         for (time, step) in steps {
             let due = self.start + time;
@@ -845,8 +846,8 @@ enum Step<'a> {
     Change(&'a dyn Event),
 }
 
-/// The changes after the first one of events that go on until a moment. The same seed gives each
-/// run the same ones.
+/// The changes after the first one, of events that last until a moment. The same seed gives each
+/// run the same changes.
 fn later_changes(
     cell: &Cell,
     run: u64,
@@ -870,8 +871,8 @@ fn later_changes(
     changes
 }
 
-/// The packets of a run as a reader wants them one by one: all, or of the many that calm streams
-/// send only those that were lost.
+/// The packets worth listing one by one: all of them; or, of the many that calm streams send, only
+/// the lost ones.
 fn worth_keeping(runs: &[Run], samples: &[Sample], cells: &[Cell]) -> Vec<Sample> {
     let mut steady = BTreeSet::new();
     let mut has_new = false;

@@ -33,13 +33,13 @@ use crate::report::OUTCOME_KEYS;
 
 /// An experiment.
 pub struct Scenario {
-    /// One line that says what it shows.
+    /// One line about what the experiment shows.
     pub title: String,
-    /// The length of what is measured, where the command line may change it.
+    /// The length of the measurement, where the command line may change it.
     pub seconds: Option<f64>,
-    /// Stay up with a live view until Ctrl-C.
+    /// The network stays up with a live view until Ctrl-C.
     pub stay: bool,
-    /// It runs under virtual time, without a network.
+    /// The experiment runs under virtual time, without a network.
     pub is_simulated: bool,
     /// The file has `[controller]`, so the command line does not choose one.
     pub own_controller: bool,
@@ -58,7 +58,7 @@ pub struct Cell {
     pub name: String,
     pub parameters: Vec<(String, String)>,
     runs: u64,
-    /// Runs of such cells that go on side by side, each on a network of its own or without one.
+    /// The number of runs of such cells at a time, each on a network of its own or without one.
     pub at_once: usize,
     pub network: NetworkSpec,
     pub ready: Ready,
@@ -115,7 +115,8 @@ impl Default for Ready {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pings {
     All,
-    /// Those of traffic that begins with the run. Others must not have talked before.
+    /// The pairs of traffic that begins with the run. Other pairs must not have communicated
+    /// before.
     Streams,
 }
 
@@ -123,7 +124,7 @@ pub enum Pings {
 #[derive(Clone, Debug)]
 pub struct Valid {
     pub that: Expression,
-    /// A run counts after so many repetitions, whatever it shows.
+    /// After this many repetitions a run counts, whatever it shows.
     pub retries: u64,
 }
 
@@ -169,8 +170,8 @@ pub struct Claim {
     pub of: String,
     /// All rows of the selected cells together have one verdict.
     pub together: bool,
-    /// Names of other cells, `against` or the scenario's own: for each cell the one whose columns
-    /// `that` may name as `against.COLUMN`.
+    /// Names for other cells: `against`, or the scenario's own. For each cell, the other cell whose
+    /// columns `that` may name as `against.COLUMN`.
     pub against: Vec<(String, Vec<Option<usize>>)>,
     pub that: Expression,
     pub says: String,
@@ -190,7 +191,7 @@ pub struct Run {
 
 /// Settings that a scenario's file does not decide.
 pub struct Circumstances<'a> {
-    /// Paths of topology files are relative to it.
+    /// The folder to which paths of topology files are relative.
     pub beside: &'a Path,
     pub controller: &'a Controller,
     pub runs: Option<u64>,
@@ -198,7 +199,7 @@ pub struct Circumstances<'a> {
     pub seed: Option<u64>,
     /// Only the part of `[quick]`.
     pub quick: bool,
-    /// Only the cells that are like one of these patterns; all without any.
+    /// Only the cells that match one of these patterns; all cells if there is no pattern.
     pub only: &'a [String],
 }
 
@@ -226,7 +227,7 @@ const NETWORK_KEYS: [&str; 12] = [
 ];
 /// The name of the cell that a claim compares with, if it has none of its own.
 const AGAINST: &str = "against";
-/// The graph of an experiment whose traffic brings its own ends.
+/// The graph of an experiment whose traffic has its own endpoints.
 const NO_GRAPH: &str = "none";
 const AT_ONCE_MAX: u64 = 64;
 
@@ -245,7 +246,7 @@ impl Scenario {
         rows.map(|row| row.name.as_str()).collect()
     }
 
-    /// Has all switches of auster's speak this version. Returns whether there are any.
+    /// Sets this OpenFlow version for all switches with auster. Returns whether there are any.
     pub fn speak(&mut self, version: Version) -> bool {
         let mut has_switches = false;
         for cell in &mut self.cells {
@@ -267,8 +268,8 @@ impl Scenario {
     }
 }
 
-/// Reads nothing, and takes down the keys that a scenario may have. Where there are several kinds
-/// or verbs, it reads this one.
+/// Records the keys that a scenario may have, without reading one. If there are several kinds or
+/// verbs, reads this one.
 pub fn record(choice: &'static str) -> Record {
     let record = Record::new(choice);
     let around = Circumstances {
@@ -291,7 +292,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     let mut axes = matrix.as_ref().map(Section::axes).unwrap_or_default();
     let is_simulated = is_simulated(&top);
     for key in NETWORK_KEYS {
-        // First of all: a scenario of virtual time lacks keys that networks must have.
+        // Checked first: a scenario under virtual time lacks keys that networks must have.
         if top.has(key) && is_simulated {
             top.problem(key, "there is no network under virtual time");
         }
@@ -429,14 +430,15 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     })
 }
 
-/// A folder that commands find from wherever they run. A file's name alone has an empty one.
+/// The path by which commands find a folder from anywhere. A bare file name has an empty folder.
 pub fn absolute(folder: &Path) -> PathBuf {
     let found = std::path::absolute(Path::new(".").join(folder));
     found.unwrap_or_else(|_| folder.to_owned())
 }
 
-/// Reads `[quick]`, takes its part of the axes if that is asked for, and returns its runs and
-/// seconds. A named value is one of the axis; a plain one of all cells may be another.
+/// Reads `[quick]`, reduces the axes to the quick part if requested, and returns its runs and
+/// seconds. A named value must be one of the axis; a plain value that all cells share may be
+/// another.
 fn quick(
     top: &Section<'_>,
     axes: &mut [(String, Axis<Choice>)],
@@ -549,7 +551,7 @@ fn simulated(
     })
 }
 
-/// Figures as expressions name them: those of a kind, and those of its own.
+/// Figures as expressions name them: the kind's figures, and further ones of its own.
 fn named(id: &str, figures: Figures, own: Vec<(String, Shape)>) -> Vec<(String, Shape)> {
     let figures = figures
         .iter()
@@ -708,7 +710,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     })
 }
 
-/// The number of runs like this one that go on at a time, by the first pattern that is meant.
+/// The number of runs like this one at a time, by the first pattern that matches.
 fn at_once(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> usize {
     let Some(section) = top.section("at_once") else {
         return 1;
@@ -746,7 +748,7 @@ impl NetworkSpec {
         }
     }
 
-    /// Has its switches speak this version with auster. Returns whether it has any.
+    /// Sets this OpenFlow version between its switches and auster. Returns whether it has any.
     fn speak(&mut self, version: Version) -> bool {
         if !self.has_switches() || !matches!(self.controller, Controller::Auster(_)) {
             return false;
@@ -856,13 +858,13 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
     })
 }
 
-/// Words for what carries OpenFlow; `ssl` is Open vSwitch's for TLS.
+/// Words for the transport of OpenFlow; `ssl` is Open vSwitch's word for TLS.
 const TRANSPORTS: [&str; 5] = ["tcp", "tls", "ssl", "quic", "quic-0rtt"];
 
 /// Keys of `[controller]` for auster's processes and addresses.
 const SITE_KEYS: [&str; 4] = ["transport", "addresses", "standby", "core"];
 
-/// The controller as the scenario wants it; `None` leaves the choice to the command line.
+/// The scenario's own controller; `None` leaves the choice to the command line.
 fn controller(section: &Section<'_>) -> Option<Controller> {
     if !is_own(section) {
         return None;
@@ -1070,7 +1072,7 @@ fn moments(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> (Vec
             waits,
         });
     }
-    // An event may last until a moment that is written after it.
+    // An event may last until a moment that comes later in the file.
     let times = timeline::schedule(&moments);
     for (section, id, until) in lasting {
         let [begin, end] = [&id, &until].map(|moment| time_of(&times, moment));
@@ -1108,7 +1110,7 @@ fn waits(
     Some(id)
 }
 
-/// Whether a stream can go on while moments wait, and end while one waits for it.
+/// Checks that a stream can continue while moments wait, and end while a moment waits for it.
 fn check_waits(
     section: &Section<'_>,
     kind: &dyn Traffic,
@@ -1139,7 +1141,7 @@ fn check_waits(
 /// The figures of a cell that expressions may name.
 struct Known {
     figures: Vec<(String, Shape)>,
-    /// Traffic and probes with mistakes, by their ids if they have any: nobody knows their figures.
+    /// Traffic and probes with mistakes, by their ids if they have any. Their figures are unknown.
     unread: Vec<Option<String>>,
 }
 
@@ -1167,7 +1169,7 @@ fn valid(top: &Section<'_>, known: &Known) -> Option<Valid> {
     })
 }
 
-/// An expression that compares.
+/// Parses an expression that must be a comparison.
 fn comparison(text: &str, known: &[(String, Shape)]) -> Result<Expression, String> {
     let parsed = Expression::parse(text)?;
     match parsed.check(known)? {
@@ -1447,7 +1449,7 @@ fn only_cell(section: &Section<'_>, cells: &[Cell], pattern: &str) -> Option<usi
     Some(one)
 }
 
-/// The other cells of a claim: one for each by axes, or several in tables with names.
+/// The other cells of a claim: one for each cell, selected by axes, or several in named tables.
 fn named_cells(
     section: &Section<'_>,
     cells: &[Cell],
@@ -1470,7 +1472,7 @@ fn named_cells(
     others.collect()
 }
 
-/// For each cell that a claim is about the one that differs from it in the values of these axes.
+/// For each cell of a claim, the other cell, which differs in the values of these axes.
 fn other_cells(section: &Section<'_>, cells: &[Cell], of: &str, quick: bool) -> Vec<Option<usize>> {
     let mut wanted = Vec::new();
     for axis in section.keys() {
@@ -1496,7 +1498,7 @@ fn other_cells(section: &Section<'_>, cells: &[Cell], of: &str, quick: bool) -> 
     };
     let others = cells.iter().map(|cell| {
         let found = other(cell);
-        // The quick part may lack it.
+        // The quick part may lack the other cell.
         if let Some((axis, value)) = wanted.first()
             && !(quick || found.is_some())
             && matrix::is_meant(of, &cell.name)
@@ -1510,7 +1512,7 @@ fn other_cells(section: &Section<'_>, cells: &[Cell], of: &str, quick: bool) -> 
     others.collect()
 }
 
-/// The id of a section, which must be a name and new.
+/// The id of a section, which must be a valid name and not yet used.
 fn new_id(section: &Section<'_>, ids: &mut BTreeSet<String>) -> Option<String> {
     let id = section.required_text("id", "\"pings\"")?;
     if !is_name(&id) || id == START {
@@ -1559,7 +1561,7 @@ fn window(section: &Section<'_>, times: &[(String, Duration)]) -> Option<[String
     Some(window)
 }
 
-/// Runs in rounds over all cells. Runs in a row on the same network share it.
+/// Arranges runs in rounds over all cells. Consecutive runs on the same network share it.
 fn networks(cells: &[Cell]) -> Result<Vec<NetworkRuns>, String> {
     let mut networks: Vec<NetworkRuns> = Vec::new();
     let mut last: Option<&NetworkSpec> = None;
@@ -1583,7 +1585,7 @@ fn networks(cells: &[Cell]) -> Result<Vec<NetworkRuns>, String> {
     Ok(networks)
 }
 
-/// Pairs that talk in every run are not new to any of them.
+/// Chooses the pairs of each run. Pairs that communicate in every run are new to none of them.
 fn choose_pairs(network: &mut NetworkRuns, cells: &[Cell]) -> Result<(), String> {
     let mut used = BTreeSet::new();
     for run in &network.runs {

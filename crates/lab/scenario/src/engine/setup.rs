@@ -1,4 +1,4 @@
-//! `[[setup]]`: commands that make a network what an experiment needs, before it is ready.
+//! `[[setup]]`: commands that prepare a network for an experiment, before the network is ready.
 
 use cli::failure::Failure;
 use testbed::network::Network;
@@ -16,11 +16,11 @@ pub struct Step {
     process: Option<Process>,
 }
 
-/// A command that goes on until the network ends, under a name of its own.
+/// A command that runs until the network ends, under its own name.
 #[derive(Clone, Debug, PartialEq)]
 struct Process {
     name: String,
-    /// The next step waits until something listens at this port of TCP.
+    /// The next step waits until something listens on this TCP port.
     listens: Option<u16>,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clock::{Fnv1a, SplitMix64};
 
-/// Sends no packet so long before an event that still meets the event on its path.
+/// A packet sent at least this long before an event does not meet the event on its path.
 const ON_THE_WAY: Duration = Duration::from_millis(20);
 
 /// The beginning of each run.
@@ -18,9 +18,9 @@ pub const END: &str = "end";
 pub struct Moment {
     pub id: String,
     pub after: String,
-    /// The least and the most of it, which are the same unless it is random.
+    /// The minimum and maximum of the time, which are equal unless the time is random.
     pub time: RangeInclusive<Duration>,
-    /// The probe or stream that must have ended before.
+    /// The probe or stream that must have ended before the moment.
     pub waits: Option<String>,
 }
 
@@ -30,7 +30,7 @@ pub fn schedule(moments: &[Moment]) -> Vec<(String, Duration)> {
     times(moments, |moment| *moment.time.end())
 }
 
-/// The times of moments in one run. The same seed gives each run the same ones.
+/// The times of moments in one run. The same seed gives each run the same times.
 pub fn draw(moments: &[Moment], seed: u64, run: u64) -> Vec<(String, Duration)> {
     times(moments, |moment| {
         let (least, most) = (*moment.time.start(), *moment.time.end());
@@ -49,14 +49,14 @@ fn times(moments: &[Moment], after: impl Fn(&Moment) -> Duration) -> Vec<(String
     times
 }
 
-/// Whether a moment happens before each that comes after `after`.
+/// Whether a moment always happens before the moments that follow `after`.
 pub fn is_past(moments: &[Moment], id: &str, after: &str) -> bool {
     let known = moments.iter().find(|moment| moment.id == after);
     id == after || known.is_some_and(|moment| is_past(moments, id, &moment.after))
 }
 
-/// The moments that wait between two moments of a schedule, the second one among them. They delay
-/// it by a time that nobody knows before.
+/// The moments that wait between two moments of a schedule, including the second. They delay the
+/// second moment by a time that is not known beforehand.
 pub fn waits_between<'m>(
     moments: &'m [Moment],
     times: &[(String, Duration)],
@@ -80,8 +80,8 @@ pub fn time_of(times: &[(String, Duration)], id: &str) -> Option<Duration> {
     found.map(|(_, time)| *time)
 }
 
-/// The packets between two moments. A packet that was on its way at an event belongs to the time
-/// after it.
+/// The packets between two moments. A packet in flight at an event belongs to the time after the
+/// event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
     /// The first moment itself.
@@ -106,7 +106,7 @@ impl Window {
         })
     }
 
-    /// The parts of this length of a window that ends at `end`. The last one may be longer or
+    /// Splits a window that ends at `end` into parts of this length. The last part may be longer or
     /// shorter.
     pub fn parts(&self, end: Duration, length: Duration) -> Vec<Window> {
         let whole = end.saturating_sub(self.event).as_secs_f64();

@@ -23,22 +23,22 @@ const UDP: u8 = 17;
 const PORT_FIRST: u16 = 20_000;
 /// Time between introductions, which are new flows too.
 const INTRODUCTION_INTERVAL: Duration = Duration::from_millis(4);
-/// How long the network may take for the last packets.
+/// Time that the network may take to deliver the last packets.
 const LAST_PACKETS_TIME: Duration = Duration::from_millis(300);
 const MARK: &[u8; 16] = b"auster: new flow";
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Background {
     pub flows_sent: u64,
-    /// Whose packet came to the host it was for.
+    /// Flows whose packet arrived at its destination host.
     pub flows_delivered: u64,
 }
 
-/// The two doors and which strangers are behind them.
+/// The two doors and the strangers behind them.
 pub struct Source {
     from: Arc<Door>,
     to: Arc<Door>,
-    /// Strangers at `from`; those at `to` have the numbers after these.
+    /// Numbers of the strangers at `from`; the strangers at `to` have the numbers after these.
     numbers: Range<usize>,
     /// The number of flows so far, so that a pair is not used again in the next step.
     flows: Arc<AtomicU64>,
@@ -52,7 +52,7 @@ pub struct Running {
 }
 
 impl Source {
-    /// The next flow is the one after those that are counted already.
+    /// Makes a source whose next flow is the one after those already counted.
     pub fn new(flows: Arc<AtomicU64>, from: Door, to: Door, first_number: usize) -> Source {
         Source {
             from: Arc::new(from),
@@ -72,7 +72,7 @@ impl Source {
         }
     }
 
-    /// `rate` new flows a second from now on.
+    /// Starts sending `rate` new flows a second.
     pub fn start(&self, rate: f64) -> Running {
         let stop = Arc::new(AtomicBool::new(false));
         let first = self.numbers.start;
@@ -120,7 +120,7 @@ fn introduction(from: Host, to: Host) -> Vec<u8> {
     build::ethernet(from.mac, to.mac, 0x88b5, &[0; 46])
 }
 
-/// The pair of flow `n`: all of them before one comes again.
+/// The pair of flow `n`: all pairs are used before one repeats.
 fn pair(n: u64) -> (usize, usize) {
     let count = STRANGERS as u64;
     ((n % count) as usize, ((n / count + n) % count) as usize)

@@ -1,8 +1,8 @@
 //! Round trips of a flow's first packet and of the later ones, by ICMP echo.
 //!
 //! Each trial is a stranger that pings the other host. The first request and its answer each meet
-//! no entry, so the controller takes part twice, as in a first ping between two hosts; there is
-//! no ARP in it. The later ones meet the entries.
+//! no entry, so the controller takes part twice, as in a first ping between two hosts, but without
+//! ARP. The later pings meet the entries.
 
 use std::time::{Duration, Instant};
 
@@ -16,20 +16,20 @@ const ECHO_REPLY: u8 = 0;
 /// The data of an echo request, as long as ping(8)'s.
 const DATA: [u8; 56] = [0x61; 56];
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Time between two pings of a trial, and twice the first one's round trip before the second, so
-/// that a later one meets the entries that the first one caused: a controller sends some of them
-/// only when others are in place.
+/// Time between two pings of a trial. The second also waits for twice the first round trip, so that
+/// later pings meet the entries that the first ping caused: a controller sends some entries only
+/// when others are in place.
 const REST: Duration = Duration::from_millis(10);
 pub const LATER_PINGS: usize = 3;
 
-/// One trial's round trips, in milliseconds; `None` is a lost one.
+/// One trial's round trips, in milliseconds; `None` is a lost ping.
 #[derive(Debug)]
 pub struct Trial {
     pub first_ms: Option<f64>,
     pub later_ms: Vec<Option<f64>>,
 }
 
-/// The trial of one stranger.
+/// Measures the trial of one stranger.
 pub fn measure(from: &Door, to: &Door, number: usize) -> Result<Trial, Failure> {
     let failed = |e: std::io::Error| Failure::machine(format!("ping: {e}"));
     to.introduce(stranger(number))?;
@@ -43,7 +43,7 @@ pub fn measure(from: &Door, to: &Door, number: usize) -> Result<Trial, Failure> 
     Ok(Trial { first_ms, later_ms })
 }
 
-/// The round trip, or `None` when no answer came in time.
+/// The round trip, or `None` when no answer arrived in time.
 fn ping(from: &Door, to: &Door, number: usize, sequence: u16) -> std::io::Result<Option<f64>> {
     let (identity, id) = (stranger(number), number as u16);
     let request = build::icmp_echo_request(identity, to.host, id, sequence, &DATA);

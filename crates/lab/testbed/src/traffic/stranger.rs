@@ -1,9 +1,9 @@
-//! Hosts that the network has never seen: Ethernet and IPv4 addresses of no interface, sent from a
-//! real host's own one as whole frames.
+//! Hosts that the network has never seen: Ethernet and IPv4 addresses of no interface. A real
+//! host's own interface sends their packets as whole frames.
 //!
-//! A flow is new to a controller when it has not seen its addresses. With one host's real address
-//! that happens once; each stranger makes it happen again, without a touch on the switches' tables
-//! that a controller would have to notice and mend.
+//! A flow is new to a controller that has not seen its addresses. A host's real address is new only
+//! once; each stranger is new again, without a change to the switches' tables that a controller
+//! would have to notice and repair.
 
 use cli::program;
 use std::io;
@@ -55,7 +55,7 @@ impl Door {
         program::ip_batch(Some(&self.namespace), &[line])
     }
 
-    /// A frame that the kernel has no room for is lost like others.
+    /// Sends a frame. A frame that the kernel has no room for is lost like any other.
     pub fn send(&self, frame: &[u8]) {
         if let Err(e) = send(self.socket.as_raw_fd(), frame, MsgFlags::empty()) {
             tracing::debug!("frame not sent: {e}");
@@ -66,7 +66,7 @@ impl Door {
         self.send(&build::udp(from, to, ports, payload));
     }
 
-    /// The next frame that is there, if one comes before the deadline.
+    /// Returns the next frame, if one arrives before the deadline.
     pub fn receive<'b>(
         &self,
         buffer: &'b mut [u8],
@@ -82,7 +82,7 @@ impl Door {
             if left.is_zero() {
                 return Ok(None);
             }
-            // Up to the next millisecond: poll(2) counts in these, and rounding down would spin.
+            // Rounded up: poll(2) counts in milliseconds, and rounding down would spin.
             let left_ms = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
             let timeout = PollTimeout::try_from(left_ms).unwrap_or(PollTimeout::MAX);
             poll(
@@ -93,7 +93,7 @@ impl Door {
     }
 }
 
-/// The payload of an IPv4 frame of this protocol to an Ethernet address, headers of IPv4 cut off.
+/// The payload of an IPv4 frame of this protocol to an Ethernet address, without its IPv4 header.
 pub fn ipv4_to(frame: &[u8], to: MacAddr, protocol: u8) -> Option<&[u8]> {
     let (ethernet, packet) = frame.split_at_checked(14)?;
     let header_bytes = usize::from(packet.first()? & 0x0f) * 4;

@@ -1,5 +1,5 @@
-//! How long a transfer takes, from before the connection is asked for until the receiver has seen
-//! its end and closed: what the paper calls transfer time.
+//! The duration of a transfer, from before the connection request until the receiver has seen its
+//! end and closed: the paper's transfer time.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,21 +16,22 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use openflow::packet::build::Host;
 
-/// No byte for this long, and the transfer has failed.
+/// Time without a byte after which a transfer has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const CHUNK_BYTES: usize = 64 * 1024;
-/// Time between two looks at the deadline.
+/// Time between two checks of the deadline.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Bytes of one connection.
+/// The number of bytes of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     Bytes(u64),
-    /// All that it can carry until its deadline.
+    /// All bytes that the connection can carry until its deadline.
     Endless,
 }
 
-/// Two hosts of a network, by namespace, the second one's address, and both as frames have them.
+/// Two hosts of a network: their namespaces, the second host's address, and both hosts' addresses
+/// in frames.
 #[derive(Clone, Debug)]
 pub struct Ends {
     pub from: String,
@@ -50,7 +51,7 @@ impl Ends {
         }
     }
 
-    /// A door at each of the hosts.
+    /// Opens a door at each of the hosts.
     pub fn doors(&self) -> Result<[Door; 2], Failure> {
         let [from, to] = self.hosts;
         let door = |namespace: &String, host| Door::at(namespace.clone(), host);
@@ -59,8 +60,8 @@ impl Ends {
 }
 
 /// Opens a connection, sends, and closes it. Returns the time until the receiver had everything.
-/// `arrived` gets the number of bytes whenever the receiver takes some. A connection that is not
-/// over when no time is left is reset.
+/// `arrived` gets the number of bytes whenever the receiver takes some. A connection still open
+/// when no time is left is reset.
 pub fn connection(
     ends: &Ends,
     amount: Amount,
@@ -75,7 +76,7 @@ pub fn connection(
         let receiver = scope.spawn(|| receive(&listener, &is_over, arrived));
         // The socket has to be made in the host's namespace, and connects from there.
         let sent = netns::within(&ends.from, || send(address, amount, left));
-        // What has not arrived by now will not.
+        // Bytes that have not arrived by now will not arrive.
         is_over.store(
             sent.is_err() || amount == Amount::Endless,
             Ordering::Relaxed,
@@ -83,7 +84,7 @@ pub fn connection(
         let received = joined(receiver);
         let took = sent?;
         match amount {
-            // Its reset may reach the receiver or not.
+            // The reset may or may not reach the receiver.
             Amount::Endless => Ok(took),
             Amount::Bytes(size) => match received? {
                 received if received == size => Ok(took),
@@ -142,7 +143,7 @@ fn send(
     }
 }
 
-/// Passes on an error that is not the end of a look, and a silence that is too long.
+/// Returns an error that is not the end of a check, or that ends too long a silence.
 fn wait_on(error: io::Error, progress: Instant) -> io::Result<()> {
     let is_look = matches!(
         error.kind(),
@@ -154,7 +155,7 @@ fn wait_on(error: io::Error, progress: Instant) -> io::Result<()> {
     }
 }
 
-/// Takes one connection to its end, or until the sender has given up.
+/// Receives one connection to its end, or until the sender has given up.
 fn receive(
     listener: &TcpListener,
     is_over: &AtomicBool,

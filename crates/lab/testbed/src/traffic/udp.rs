@@ -1,8 +1,8 @@
 //! A UDP stream at a stated rate and its fate: loss, jitter, delay, reordering.
 //!
 //! Each datagram is due at a time that follows from the start and the rate alone, whatever happened
-//! to those before. It carries its number and its time of sending. The receiver takes the kernel's
-//! time of arrival. Both clocks are one, so the delay in one direction is known.
+//! to earlier datagrams. It carries its number and its time of sending. The receiver takes the
+//! kernel's time of arrival. Both times are from one clock, so the delay in one direction is known.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -23,9 +23,9 @@ use cli::date::now_ns;
 use cli::failure::Failure;
 use measure::order::Arrival;
 
-/// Stream, number and time.
+/// Bytes of the header: stream, number and time.
 pub const HEADER_BYTES: usize = 24;
-/// The receiver waits this long for a datagram after the last one that came.
+/// Time that the receiver waits for a datagram after the last one received.
 const SILENCE_MAX: Duration = Duration::from_millis(700);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const BUFFER_BYTES: usize = 8 << 20;
@@ -53,7 +53,7 @@ impl Pace {
 pub enum Sender<'a> {
     /// The host itself, which the network knows.
     Known(UdpSocket),
-    /// A host that the network has never seen, behind a door of one that it has.
+    /// A host that the network has never seen, behind a door of a host that it has seen.
     New {
         door: &'a Door,
         identity: Host,
@@ -63,7 +63,7 @@ pub enum Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Sends one datagram. One that the kernel has no room for is lost like others.
+    /// Sends one datagram. A datagram that the kernel has no room for is lost like any other.
     fn send(&self, payload: &[u8]) {
         match self {
             Sender::Known(socket) => {
@@ -87,12 +87,12 @@ pub struct Stream {
     /// When the first datagram was due, on the clock of the datagrams.
     pub began_ns: u64,
     pub sent: u64,
-    /// The most that a datagram was sent after it was due: the sender's own fault.
+    /// The longest delay of a datagram's sending after it was due: the sender's own fault.
     pub sender_late_max: Duration,
     pub arrivals: Vec<Arrival>,
 }
 
-/// A stream from the host itself.
+/// Sends a stream from the host itself.
 pub fn stream_known(ends: &Ends, pace: &Pace) -> Result<Stream, Failure> {
     let receiver = open_receiver(ends).map_err(failed)?;
     let address = receiver.local_addr().map_err(failed)?;
@@ -105,13 +105,13 @@ pub fn stream_known(ends: &Ends, pace: &Pace) -> Result<Stream, Failure> {
     stream(&sender, receiver, pace)
 }
 
-/// A stream from a stranger beside it, to `to`, which is `ends`' own second host.
+/// Sends a stream from a stranger beside the host to `to`, the second host of `ends`.
 pub fn stream_new(
     ends: &Ends,
     (door, identity, to): (&Door, Host, &Door),
     pace: &Pace,
 ) -> Result<Stream, Failure> {
-    // So that a late datagram's refusal asks nobody where the stranger is.
+    // So that a late datagram's refusal needs no ARP request for the stranger.
     to.introduce(identity)?;
     let receiver = open_receiver(ends).map_err(failed)?;
     let port = receiver.local_addr().map_err(failed)?.port();
@@ -164,7 +164,8 @@ fn stream(sender: &Sender, receiver: UdpSocket, pace: &Pace) -> Result<Stream, F
     Ok(stream)
 }
 
-/// Takes datagrams of a stream until all came, or none for long enough after the last was sent.
+/// Receives datagrams of a stream until all have arrived, or none for long enough after the last
+/// was sent.
 fn receive(
     socket: &UdpSocket,
     id: u64,
@@ -190,7 +191,7 @@ fn receive(
     Ok(arrivals)
 }
 
-/// A datagram of this stream.
+/// Reads a datagram of this stream.
 fn read(payload: &[u8], id: u64, received_ns: u64) -> Option<Arrival> {
     let word = |at: usize| {
         let bytes = payload.get(at..at + 8)?.try_into().ok()?;

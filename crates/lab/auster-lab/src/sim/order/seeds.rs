@@ -1,5 +1,5 @@
-//! One mode of order under many seeds: a row for each seed and window, as many at once as there are
-//! processors.
+//! One order mode with many seeds: a row for each seed and window. There are as many concurrent
+//! runs as processors.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use cli::progress::Progress;
 use cli::table::Columns;
 
 /// The smallest window. A window with room takes a whole message, so with one byte a channel has
-/// one message under way.
+/// one message in flight.
 const SMALLEST_BYTES: usize = 1;
 
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ struct Run {
 struct Row {
     seed: u64,
     window_bytes: usize,
-    /// Whether the order layer was there; without it, violations are what is right.
+    /// Whether the order layer was present; without it, violations are expected.
     ordered: bool,
     #[serde(flatten)]
     found: Found,
@@ -40,7 +40,7 @@ struct Row {
     right: bool,
 }
 
-/// `smallest`, `default` or bytes.
+/// Parses `smallest`, `default` or a number of bytes.
 pub fn window(word: &str) -> Result<usize, String> {
     match word {
         "smallest" => Ok(SMALLEST_BYTES),
@@ -63,7 +63,7 @@ pub fn run(args: &Args, order: OrderMode) -> Result<(), Failure> {
             carrier: Carrier::RelayPair,
         })
     });
-    // What the judge says where nothing keeps the order.
+    // A run in which nothing keeps the order, to check the judge.
     let blind = Run {
         seed: args.seed,
         window_bytes: RelayTerms::default().window_bytes,
@@ -150,7 +150,8 @@ impl Run {
         self.carrier == Carrier::RelayPair
     }
 
-    /// In order, whole and at its end; or, where nothing keeps the order, seen not to be in order.
+    /// Whether the run ended complete and in order; or, where nothing keeps the order, out of
+    /// order.
     fn is_right(self, args: &Args, report: &Report) -> bool {
         let is_whole = report.lost == 0
             && report.sent == args.messages

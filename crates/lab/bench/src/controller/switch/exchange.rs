@@ -1,9 +1,9 @@
 //! Two hosts of a switch that do not know each other: one asks for the other by ARP. After the
-//! reply each sends the other an IP packet. Every frame is a packet-in, and the next one follows
-//! when the one before has come out where its receiver is. The last one's arrival is the answer.
+//! reply each sends the other an IP packet. Every frame is a packet-in. The next frame follows when
+//! the previous one has come out at its receiver. The arrival of the last one is the answer.
 //!
 //! The frames carry the number of their exchange, ARP in its padding. An ARP reply that the
-//! controller makes itself is known by its addresses.
+//! controller makes itself is recognised by its addresses.
 
 use bytes::Bytes;
 use openflow::MacAddr;
@@ -18,7 +18,7 @@ const ARP_REPLY: [u8; 2] = [0, 2];
 /// Padding after the number, to the shortest frame of Ethernet.
 const PADDING: [u8; 10] = [0; 10];
 
-/// The frame that is under way.
+/// The frame of an exchange that is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Request,
@@ -36,8 +36,8 @@ impl Step {
         }
     }
 
-    /// The sender and the receiver of the frame, given the host that asks and the one that is
-    /// asked.
+    /// Returns the sender and the receiver of the frame, given the host that asks and the host that
+    /// is asked for.
     fn hosts(self, asker: u32, asked: u32) -> (u32, u32) {
         match self {
             Step::Request | Step::There => (asker, asked),
@@ -47,7 +47,7 @@ impl Step {
 }
 
 impl Switch {
-    /// Begins an exchange, which waits since `since_ns`.
+    /// Begins an exchange; its wait counts from `since_ns`.
     pub(super) fn ask(&mut self, asker: u32, asked: u32, since_ns: u64, out: &mut Vec<u8>) {
         let opened = self.outstanding.open(asker, asked, since_ns);
         match opened.and_then(|tag| self.outstanding.find(tag)) {
@@ -76,7 +76,7 @@ impl Switch {
         }
     }
 
-    /// An answer of the controller: a frame that arrives, or an entry beside it.
+    /// Handles an answer of the controller: a frame that arrives, or an entry beside it.
     pub(super) fn handle_in_exchange(
         &mut self,
         now_ns: u64,
@@ -105,7 +105,7 @@ impl Switch {
         }
     }
 
-    /// The frame and exchange that have arrived, if one has.
+    /// Returns the frame and exchange that have arrived, if one has.
     fn judge_arrival(&self, answer: &Answer, message: &[u8]) -> Result<(u32, Step), Verdict> {
         if answer.buffer_id != NO_BUFFER {
             return Err(Verdict::WrongBuffer);
@@ -135,7 +135,8 @@ impl Switch {
         let is_arp = data.get(12..14) == Some(&ETHERTYPE_ARP[..]);
         let is_broadcast = packet.eth_dst == MacAddr::BROADCAST.to_u64();
         if self.layout.host_of(packet.eth_src).is_none() {
-            // Another switch's. A controller that joins them sends its broadcasts here too.
+            // A frame of another switch. A controller that joins switches sends their broadcasts
+            // here too.
             return Err(match is_arp && is_broadcast {
                 true => Verdict::Companion,
                 false => Verdict::Flooded,
@@ -146,7 +147,7 @@ impl Switch {
         let asked = self.layout.mac(self.outstanding.target(at));
         let step = match (packet.eth_src, packet.eth_dst) {
             (src, _) if src == asker && is_arp && is_broadcast => Step::Request,
-            // A controller may know whom the broadcast is for.
+            // A controller may know the receiver of the broadcast.
             (src, dst) if src == asker && dst == asked && is_arp => Step::Request,
             (src, dst) if src == asked && dst == asker && is_arp => Step::Reply,
             (src, dst) if src == asker && dst == asked => Step::There,
@@ -159,8 +160,8 @@ impl Switch {
         }
     }
 
-    /// The exchange that the controller's own ARP reply answers: it gives the right address to a
-    /// host that asked.
+    /// Returns the exchange that the controller's own ARP reply answers, if the reply gives the
+    /// right address to a host that asked.
     fn find_told(&self, packet: &Packet, data: &[u8]) -> Option<u32> {
         let (operation, told) = (data.get(20..22)?, data.get(22..28)?);
         if data[12..14] != ETHERTYPE_ARP || operation != ARP_REPLY {

@@ -52,7 +52,7 @@ fn a_whole_exchange_is_one_answer_since_its_arp_request() {
     let tally = bench.switch.tally;
     assert_eq!((tally.answered, tally.duplicate), (1, 0));
     assert_eq!(bench.delays.answers.max(), 40);
-    // All again: nothing of it counts twice.
+    // The same frames again: none of them counts twice.
     for (packet_in, port) in [(request, FLOOD), (&reply, 2), (&there, 3), (&back, 2)] {
         assert!(next(&mut bench, 60, packet_in, port).is_none());
     }

@@ -1,4 +1,4 @@
-//! The judgement of a controller's answer: its packet-in, and whether it does what is right.
+//! The judgement of a controller's answer: the packet-in that it answers, and whether it is right.
 
 use bytes::Bytes;
 use openflow::{Action, Frame, Message, PortNo};
@@ -23,7 +23,7 @@ pub(super) enum Verdict {
 }
 
 impl Switch {
-    /// Which packet-in an answer is for, and whether it does what is right for that.
+    /// Finds the packet-in that an answer is for, and judges whether the answer is right for it.
     pub(super) fn judge(&mut self, answer: &Answer) -> Verdict {
         let found = if answer.buffer_id != NO_BUFFER {
             match self.outstanding.find(answer.buffer_id) {
@@ -54,12 +54,12 @@ impl Switch {
         }
     }
 
-    /// A FLOW_MOD without a buffer says by its match which packet it is for.
+    /// Finds the packet that a FLOW_MOD without a buffer is for, by the match of the FLOW_MOD.
     fn find_flow(&mut self, answer: &Answer) -> Verdict {
         let layout = self.layout;
         let host_of = |mac: u64| layout.host_of(mac);
         match (answer.eth_src.map(host_of), answer.eth_dst.map(host_of)) {
-            // The way back.
+            // The reverse path.
             (Some(Some(DESTINATION)), _) => Verdict::Companion,
             (Some(Some(source)), Some(Some(target))) if self.is_way_back(source, target) => {
                 Verdict::Companion
@@ -68,7 +68,8 @@ impl Switch {
                 Some(at) => Verdict::Of(at),
                 None => Verdict::Unsolicited,
             },
-            // For every packet to the destination: whose it is can be told if only one waits.
+            // An entry for every packet to the destination: its packet-in is known if only one
+            // waits.
             (None, Some(Some(DESTINATION))) => match self.outstanding.find_only() {
                 Some(at) => Verdict::Of(at),
                 None => Verdict::Companion,
@@ -78,7 +79,7 @@ impl Switch {
         }
     }
 
-    /// Between hosts: the entry is for the answer to a packet from `target` to `source`.
+    /// Whether, between hosts, the entry is for the answer to a packet from `target` to `source`.
     fn is_way_back(&self, source: u32, target: u32) -> bool {
         let sends = |from, to| {
             let latest = self.outstanding.find_latest(from);
@@ -87,7 +88,7 @@ impl Switch {
         self.profile.traffic == Traffic::Paired && !sends(source, target) && sends(target, source)
     }
 
-    /// A PACKET_OUT without a buffer carries its packet.
+    /// Finds the packet-in of a PACKET_OUT without a buffer by the packet that it carries.
     fn find_packet(&self, answer: &Answer) -> Verdict {
         let Some(packet) = Packet::read(answer.data) else {
             return Verdict::Nonsense;
@@ -115,7 +116,8 @@ impl Switch {
         Verdict::Of(at)
     }
 
-    /// A FLOW_MOD that is not what is waited for: right if what it matches goes where it should.
+    /// Judges a FLOW_MOD that is no awaited answer: right if it sends its packets where they should
+    /// go.
     pub(super) fn judge_entry(&self, answer: &Answer) -> Verdict {
         let towards = |mac: u64| self.layout.port_towards(mac);
         let Some(out) = answer.eth_dst.and_then(towards) else {
@@ -132,7 +134,7 @@ impl Switch {
         }
     }
 
-    /// Whether a PACKET_OUT, of which `message` is the whole, leaves by this port.
+    /// Whether a PACKET_OUT leaves by this port; `message` is the whole PACKET_OUT.
     pub(super) fn leaves_by(&self, answer: &Answer, message: &[u8], port: u32) -> bool {
         match answer.output {
             Output::Nowhere => return false,
@@ -154,7 +156,8 @@ impl Switch {
     }
 }
 
-/// Link-layer discovery, of 802.1AB and of Floodlight and ONOS, with a tag or without.
+/// Whether a packet is link-layer discovery, of 802.1AB or of Floodlight and ONOS, with a tag or
+/// without.
 pub fn is_lldp(packet: &[u8]) -> bool {
     let at = match packet.get(12..14) {
         Some([0x81, 0x00] | [0x88, 0xa8]) => 16,

@@ -1,9 +1,9 @@
 //! Switches in a line: a packet is for the destination of another switch, several links away, and
-//! is answered when it comes out there. What is sent out of a port with a link comes in at the
-//! other end, LLDP first of all, so that a controller can find the links.
+//! is answered when it comes out there. Frames sent out of a port with a link arrive at the other
+//! end, LLDP first of all, so that a controller can find the links.
 //!
-//! A switch keeps no entries. A packet that a controller only sends on to the next switch comes up
-//! from there as a packet-in again.
+//! A switch keeps no entries. A packet that a controller forwards only to the next switch becomes a
+//! packet-in again there.
 
 use bytes::Bytes;
 use openflow::EncodeError;
@@ -14,13 +14,13 @@ use crate::controller::links::{Crosses, Crossing};
 use crate::controller::wire::{self, Answer, NO_BUFFER, Output, Packet};
 
 impl Switch {
-    /// LLDP has come in over every link, or the controller sends none.
+    /// Whether LLDP has arrived over every link, or the controller sends none.
     pub(super) fn has_heard_links(&self) -> bool {
         let mut links = self.layout.links();
         self.tally.discovery == 0 || links.all(|link| self.links_heard.contains(&link.port))
     }
 
-    /// An answer of the controller: a packet on its way, or an entry beside it.
+    /// Handles an answer of the controller: a packet in transit, or an entry beside it.
     pub(super) fn handle_on_line(&mut self, now_ns: u64, message: &[u8]) {
         let Some(answer) = Answer::read(self.profile.version, message) else {
             return self.note_set_up(now_ns);
@@ -67,7 +67,7 @@ impl Switch {
             Output::Flood => Some(Verdict::Flooded),
             Output::Port(port) if port != towards => Some(Verdict::WrongPort),
             Output::Nowhere => Some(Verdict::WrongPort),
-            // One hop on.
+            // One hop further.
             Output::Port(_) if self.layout.host_of(packet.eth_dst).is_none() => {
                 Some(Verdict::Companion)
             }

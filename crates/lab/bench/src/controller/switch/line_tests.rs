@@ -30,7 +30,7 @@ fn loaded(switch: u16) -> Bench {
     bench
 }
 
-/// Hands what has left one switch to another, and says how many that were for it.
+/// Hands the crossings of one switch to another, and returns the number of those meant for it.
 fn cross(from: &mut Bench, to: &mut Bench, number: u16) -> usize {
     let crossings = std::mem::take(&mut from.switch.crossings);
     let its = crossings
@@ -136,7 +136,7 @@ fn links_answer_lldp_at_the_other_end_and_are_waited_for() {
     };
     assert_eq!(packet_in.r#match.in_port(), Some(PortNo(TO_PREVIOUS)));
 
-    // It has one more link, over which LLDP has gone and none come.
+    // The second switch has one more link: LLDP has left over it, but none has arrived.
     lldp(&mut second, TO_NEXT);
     assert!(!second.switch.has_heard_links());
     let mut third = bench(2);

@@ -8,7 +8,7 @@ use testbed::topology::Topology;
 use super::Event;
 use crate::engine::reader::Section;
 
-/// A link, or none: all links are back in service.
+/// The link to drain; if none, all links return to service.
 pub struct Drain {
     link: Option<[String; 2]>,
 }

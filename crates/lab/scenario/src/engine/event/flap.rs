@@ -52,8 +52,8 @@ impl Flap {
         link::Link { switches, up }
     }
 
-    /// The times of changes after the first link went down. A link comes up at every other one, the
-    /// last one included.
+    /// The times of the changes after the first link goes down. Every other change brings a link
+    /// up, including the last one.
     fn changes(&self, lasts: Duration, mut random: SplitMix64) -> Vec<Duration> {
         let mut within = |range: &RangeInclusive<Duration>| {
             let spread = range.end().saturating_sub(*range.start());

@@ -20,14 +20,14 @@ use crate::engine::reader::Section;
 #[derive(Clone)]
 pub struct Load {
     percent: u32,
-    /// How much busier after each `every`.
+    /// The increase in percent after each `every`.
     step: u32,
     every: Duration,
     until: String,
     is_over: Arc<AtomicBool>,
 }
 
-/// Busy and idle once in each.
+/// The thread is busy once and idle once in each period.
 const PERIOD: Duration = Duration::from_millis(10);
 const EVERY_MAX: Duration = Duration::from_secs(600);
 
@@ -51,7 +51,7 @@ impl Load {
         }))
     }
 
-    /// The share of a period after so long.
+    /// The busy share of a period after this time.
     fn percent_after(&self, time: Duration) -> u32 {
         let steps = (time.as_secs_f64() / self.every.as_secs_f64()) as u32;
         (self.percent + steps * self.step).min(100)

@@ -22,20 +22,20 @@ use process::Change;
 
 /// One change of a running network.
 pub trait Event: Sync {
-    /// Refuses a network or a controller that the event cannot be done to.
+    /// Refuses a network or a controller to which the event cannot be applied.
     fn check(&self, _: &Topology, _: &Controller) -> Result<(), String> {
         Ok(())
     }
 
     fn apply(&self, network: &mut Network, plane: &Plane) -> Result<(), Failure>;
 
-    /// The moment until which an event goes on.
+    /// The moment until which an event continues.
     fn until(&self) -> Option<&str> {
         None
     }
 
-    /// The later changes of an event that goes on for this long, each with its time after the
-    /// first.
+    /// The later changes of an event that lasts this long, each with its time after the first
+    /// change.
     fn later(&self, _lasts: Duration, _random: SplitMix64) -> Vec<(Duration, Box<dyn Event>)> {
         Vec::new()
     }

@@ -1,5 +1,5 @@
-//! `kill`, `stop`, `start` and `reload = "controller"`: a process of the control plane ends by
-//! SIGKILL or SIGTERM, starts again, or reads its configuration again by SIGHUP.
+//! `kill`, `stop`, `start` and `reload = "controller"`: a process of the control plane ends on
+//! SIGKILL or SIGTERM, starts again, or reads its configuration again on SIGHUP.
 
 use cli::failure::Failure;
 use nix::sys::signal::Signal;

@@ -1,4 +1,4 @@
-//! `run = "ovs-vsctl …"`: a command of a shell, beside the switches or at another place.
+//! `run = "ovs-vsctl …"`: a shell command, beside the switches or at another place.
 
 use cli::failure::Failure;
 use testbed::network::Network;

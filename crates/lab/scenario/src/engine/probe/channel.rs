@@ -1,6 +1,6 @@
-//! `kind = "channel"`: the control channel as it passes the switches' end. It finds the packets of
-//! UDP streams that made a detour over the controller, and the time until an entry spared the next
-//! one that detour.
+//! `kind = "channel"`: the control channel, observed at the switches' end. The probe finds the
+//! packets of UDP streams that made a detour through the controller, and the time until an entry
+//! spared the next packet that detour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::engine::traffic;
 
-/// Messages about UDP to one host. Its series has two values for each thing that was seen: its
-/// place in [`FIGURES`] and a figure of it.
+/// Observes messages about UDP to one host. Its series has two values for each observation: the
+/// figure's place in [`FIGURES`] and its value.
 pub struct Channel(String);
 
 pub const FIGURES: [(&str, Shape); 8] = [
@@ -31,20 +31,20 @@ pub const FIGURES: [(&str, Shape); 8] = [
     ("flow_adds", ONE),
     // FLOW_REMOVEDs of such entries.
     ("flow_removed", ONE),
-    // How often a switch began to send packets to the controller.
+    // Number of times that a switch began to send packets to the controller.
     ("detours", ONE),
-    // Of each detour that had a FLOW_MOD: from its first PACKET_IN to that.
+    // For each detour that had a FLOW_MOD: from its first PACKET_IN to the FLOW_MOD.
     ("installed_ms", MANY),
-    // Of each packet: from its PACKET_IN to its PACKET_OUT.
+    // For each packet: from its PACKET_IN to its PACKET_OUT.
     ("detour_ms", MANY),
-    // Frames or segments of the whole run that were there and not seen.
+    // Frames or segments of the whole run that the capture missed.
     ("unseen", ONE),
 ];
 const DETOURS: usize = 4;
 const INSTALLED: usize = 5;
 const ANSWERS: usize = 6;
 const UNSEEN: usize = 7;
-/// The last packets may come after the end of their stream.
+/// The last packets may arrive after the end of their stream.
 const REST: Duration = Duration::from_millis(300);
 
 impl Channel {
@@ -97,9 +97,9 @@ impl Probe for Channel {
 }
 
 /// Listens at an interface that carries plain OpenFlow of any number of switches, and counts
-/// what is about UDP to one host.
+/// messages about UDP to one host.
 struct ChannelListener {
-    /// The host that the streams are for.
+    /// The destination host of the streams.
     to: Host,
     connections: Connections,
     events: Vec<Event>,
@@ -126,13 +126,13 @@ enum Kind {
     FlowRemoved,
 }
 
-/// Consecutive packets of one switch that made the detour over the controller: at a stream's
+/// Consecutive packets of one switch that made the detour through the controller: at a stream's
 /// beginning, or when its entry had expired.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Detour {
     first_ns: u64,
-    /// From the first PACKET_IN to the FLOW_MOD that followed it, both where they pass the
-    /// switches. `None` when no FLOW_MOD came before the detour was over.
+    /// From the first PACKET_IN to the FLOW_MOD that followed it, both as they pass the switches.
+    /// `None` if no FLOW_MOD passed before the detour was over.
     installed_ns: Option<u64>,
 }
 
@@ -141,7 +141,7 @@ const TYPE_FLOW_REMOVED: u8 = 11;
 const TYPE_PACKET_OUT: u8 = 13;
 const TYPE_FLOW_MOD: u8 = 14;
 const COMMAND_ADD: u8 = 0;
-/// Between two PACKET_INs of one detour at most. Entries live for a second and more.
+/// The longest time between two PACKET_INs of one detour. Entries live for a second and more.
 const DETOUR_GAP_NS: u64 = 300_000_000;
 
 impl ChannelListener {
@@ -171,8 +171,8 @@ impl ChannelListener {
         seen
     }
 
-    /// When each packet was asked about, and the time until its answer. If several switches ask
-    /// about a packet, it runs from the first question to the first answer.
+    /// The time of each packet's first question, and the time until its answer. If several switches
+    /// ask about a packet, the second time runs from the first question to the first answer.
     fn answers_ns(&self) -> Vec<(u64, u64)> {
         let mut asked_ns: BTreeMap<Packet, Option<u64>> = BTreeMap::new();
         let mut answers_ns = Vec::new();
@@ -213,7 +213,7 @@ impl ChannelListener {
                     });
                     last_ns = Some(event.at_ns);
                 }
-                // Later ones are renewals.
+                // Later FLOW_MODs are renewals.
                 (Kind::FlowAdd, Some(detour))
                     if last_ns.is_some_and(|last| event.at_ns - last <= DETOUR_GAP_NS) =>
                 {
@@ -243,8 +243,7 @@ impl Listener for ChannelListener {
     }
 }
 
-/// The kind of a message about the streams and the packet that it is about; `None` for other
-/// messages.
+/// The kind of a message about the streams, and the packet it is about; `None` for other messages.
 fn kind(message: &[u8], to: Host) -> Option<(Kind, Packet)> {
     let about = |packet: Option<&[u8]>| packet_to(packet?, to);
     let is_for = || matches(message, to).then(Packet::default);
@@ -258,7 +257,7 @@ fn kind(message: &[u8], to: Host) -> Option<(Kind, Packet)> {
     Some((kind, packet?))
 }
 
-/// Which packet of a stream a frame is, if it is UDP to the host.
+/// The packet of a stream in a frame, if the frame is UDP to the host.
 fn packet_to(frame: &[u8], to: Host) -> Option<Packet> {
     const UDP: u8 = 17;
     const PAYLOAD: usize = 14 + 20 + 8;
@@ -271,7 +270,7 @@ fn packet_to(frame: &[u8], to: Host) -> Option<Packet> {
     is_to_host.then_some(*packet)
 }
 
-/// Whether a message's match says that the host is the destination: the OXM of eth_dst, bare.
+/// Whether a message's match names the host as destination: the OXM of eth_dst, bare.
 fn matches(message: &[u8], to: Host) -> bool {
     let mut field = [0x80, 0x00, 0x06, 0x06, 0, 0, 0, 0, 0, 0];
     field[4..].copy_from_slice(&to.mac.0);
@@ -288,7 +287,7 @@ mod tests {
 
     const TO: Host = Host::new(MacAddr([2, 0, 0, 0, 0, 2]), Ipv4Addr::new(10, 0, 0, 2));
 
-    /// Connection, what, when in milliseconds, and the packet's number.
+    /// Takes events as connection, kind, time in milliseconds, and packet number.
     fn listener(events: &[(u16, Kind, u64, u8)]) -> ChannelListener {
         let mut listener = ChannelListener::new(6653, TO);
         for (connection, kind, at_ms, number) in events {

@@ -1,4 +1,4 @@
-//! `kind = "counter"`: what the kernel counts at the port where a link leaves a switch.
+//! `kind = "counter"`: a counter of the kernel at the port where a link leaves a switch.
 
 use std::io::{self, Read, Seek};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::engine::timeline::Window;
 /// A counter at a port.
 pub struct Counter {
     port: Port,
-    /// Its place in a line of the kernel's table.
+    /// The counter's place in a line of the kernel's table.
     place: usize,
 }
 
@@ -87,8 +87,8 @@ impl Probe for Counter {
     }
 }
 
-/// From lines such as `s1-eth2: 7 1 0 0 0 0 0 0 9 2 0 …`: bytes, packets and six more that were
-/// received, then the same that were sent.
+/// Reads a count from lines such as `s1-eth2: 7 1 0 0 0 0 0 0 9 2 0 …`: received bytes, packets and
+/// six more counts, then the same counts for sending.
 fn counted(table: &str, device: &str, place: usize) -> Option<u64> {
     let mut lines = table.lines().filter_map(|line| line.split_once(':'));
     let (_, counts) = lines.find(|(name, _)| name.trim() == device)?;

@@ -1,5 +1,5 @@
-//! `kind = "cpu"` and `kind = "machine"`: the time that the machine's last core and the controller
-//! were busy, or all cores.
+//! `kind = "cpu"` and `kind = "machine"`: the time that the machine's last core and the controller,
+//! or all cores, were busy.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Probe, Scene, Series, place};
 use crate::engine::expression::{Figures, ONE, Value};
 use crate::engine::timeline::Window;
 
-/// Shares of processor time. Its series has the ticks of each figure, again and again.
+/// Shares of processor time. Its series has the ticks of each figure at each look.
 pub struct Cpu {
     pub figures: Figures,
     look: fn(&Scene<'_>) -> Vec<Option<u64>>,
@@ -21,7 +21,7 @@ pub struct Cpu {
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// The last core by everything that runs on it, and the controller's threads.
+/// The load of the last core from everything that runs on it, and of the controller's threads.
 pub const CORE: Cpu = Cpu {
     figures: &[("core_percent", ONE), ("controller_percent", ONE)],
     look: |scene| {
@@ -31,7 +31,7 @@ pub const CORE: Cpu = Cpu {
     core: 100.0,
 };
 
-/// All cores by everything that runs on the machine.
+/// The load of all cores from everything that runs on the machine.
 pub const MACHINE: Cpu = Cpu {
     figures: &[("busy_cores", ONE)],
     look: |_| vec![Some((0..=last_core()).map(core_ticks).sum())],

@@ -13,8 +13,8 @@ use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
-/// Listens at a switch's port to what the switch receives. Its series begins with the number of
-/// frames missed; then come the packets, each with its code point.
+/// Listens at a switch's port for packets that the switch receives. Its series begins with the
+/// number of frames missed; the packets follow, each with its code point.
 pub struct Dscp {
     at: Port,
     port: u16,
@@ -24,7 +24,7 @@ pub struct Dscp {
 
 pub const FIGURES: [(&str, Shape); 2] = [
     ("packets", ONE),
-    // Frames of the run that were there and not seen.
+    // Frames of the run that the capture missed.
     ("unseen", ONE),
 ];
 

@@ -1,5 +1,5 @@
-//! `kind = "holdings"`: auster's queues, circuits and policies that switches and their database
-//! hold, beside a reading of an earlier time.
+//! `kind = "holdings"`: auster's queues, circuits and policies on switches and in their database,
+//! compared with an earlier reading.
 
 mod found;
 
@@ -20,21 +20,20 @@ use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 use found::{Found, State};
 
-/// Its series has one value for each figure, of the last reading.
+/// Its series has one value for each figure, from the last reading.
 pub struct Holdings {
-    /// It prints all tables of the database that are of interest, and of each switch entries and
-    /// meters.
+    /// Prints all relevant tables of the database, and the entries and meters of each switch.
     command: Command,
     /// A file in the lab's directory with an earlier output of the command.
     reference: String,
-    /// Readings are repeated so long until one is as the reference.
+    /// The time limit for repeating readings until one equals the reference.
     within: Option<Duration>,
 }
 
 pub const FIGURES: [(&str, Shape); 23] = [
-    // 1 if the last reading is as the reference, with nothing beside it.
+    // 1 if the last reading equals the reference, with nothing besides.
     ("same", ONE),
-    // Until a reading was.
+    // Time until a reading equalled the reference.
     ("took_ms", ONE),
     // Counted by port.
     ("records_whole", ONE),
@@ -51,11 +50,11 @@ pub const FIGURES: [(&str, Shape); 23] = [
     ("policies_prepared", ONE),
     ("policies_absent", ONE),
     ("policies_half", ONE),
-    // 1 if something is there, and not all.
+    // 1 if something is present, but not everything.
     ("in_the_middle", ONE),
     // Rows of auster's that nothing refers to.
     ("orphans", ONE),
-    // Entries, meters and rows of others that are not as in the reference.
+    // Entries, meters and rows of others that differ from the reference.
     ("foreign_changed", ONE),
     // The extent of the reading.
     ("ports", ONE),

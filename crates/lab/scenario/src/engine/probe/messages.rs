@@ -1,4 +1,4 @@
-//! `kind = "messages"`: a switch of its own that sends messages of one type, one by one.
+//! `kind = "messages"`: a separate switch that sends messages of one type, one by one.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,7 +20,7 @@ use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::engine::traffic;
 
-/// Its series has the number of messages when all were sent.
+/// Its series has the number of messages, at the time when all were sent.
 pub struct Messages {
     /// A host of the lab.
     host: String,
@@ -30,13 +30,13 @@ pub struct Messages {
     count: u64,
 }
 
-/// A PACKET_OUT may answer a packet-in. Statistics are unasked replies, which nobody answers.
+/// A PACKET_OUT may answer a packet-in. Statistics are unsolicited replies, which get no answer.
 const KINDS: [&str; 3] = ["echo", "packet-in", "statistics"];
 pub const FIGURES: [(&str, Shape); 1] = [("sent", ONE)];
 const VERSION: Version = Version::V13;
-/// Between messages, so that none shares a datagram with the next.
+/// Time between messages, so that no two share a datagram.
 const SPACING: Duration = Duration::from_millis(5);
-/// For the controller's own words at the beginning, and its last answers.
+/// Time for the controller's own messages at the beginning, and for its last answers.
 const PAUSE: Duration = Duration::from_millis(300);
 const PACKET_BYTES: usize = 178;
 
@@ -59,7 +59,7 @@ impl Messages {
         })
     }
 
-    /// Sends as a switch does, after its HELLO, and reads what is answered.
+    /// Sends messages as a switch does, after its HELLO, and reads the answers.
     fn send(&self, namespace: &str) -> io::Result<()> {
         let mut stream = netns::within(namespace, || TcpStream::connect(self.to))?;
         stream.set_nodelay(true)?;

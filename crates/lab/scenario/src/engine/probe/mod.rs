@@ -25,19 +25,19 @@ use crate::engine::expression::{Figures, Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
-/// A value at a time since the run's clock began.
+/// Values by their time since the run's clock began.
 pub type Series = Vec<(Duration, f64)>;
 
 /// Observes a network during a run, in a thread of its own.
 pub trait Probe: Sync {
-    /// Refuses a network that lacks what it observes.
+    /// Refuses a network that lacks what the probe observes.
     fn check(&self, _: &Topology, _: &Controller) -> Result<(), String> {
         Ok(())
     }
 
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure>;
 
-    /// More figures, each one number, which the scenario names.
+    /// Further figures, each one number, named by the scenario.
     fn own_figures(&self) -> Vec<&str> {
         Vec::new()
     }
@@ -61,7 +61,7 @@ pub struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Takes values again and again, with a rest between; the last time is at the end.
+    /// Takes values repeatedly, with a rest in between, and for the last time at the end.
     fn watch<V: IntoIterator<Item = f64>>(
         &self,
         rest: Duration,
@@ -136,7 +136,7 @@ fn place(figures: &[(&str, Shape)], name: &str) -> usize {
     place.unwrap_or_default()
 }
 
-/// The figure of a series with one value for each.
+/// The figure at this place, in a series with one value for each figure.
 fn one(series: &Series, place: usize) -> Value {
     Value::One(series.get(place).map_or(f64::NAN, |(_, value)| *value))
 }
@@ -154,7 +154,7 @@ impl Port {
         Some(Port { switch, far })
     }
 
-    /// Its interface.
+    /// The interface of the port.
     fn device(&self, topology: &Topology) -> Result<String, String> {
         let end = topology.port_towards(&self.switch, &self.far)?;
         Ok(device(topology, end))

@@ -1,7 +1,7 @@
-//! `kind = "occupancy"`: how many entries the switches have in a table.
+//! `kind = "occupancy"`: the number of entries that the switches have in a table.
 //!
-//! The probe asks each switch at its management socket, beside the controller, for table
-//! statistics. They cost the switch the same however many entries there are.
+//! The probe asks each switch for table statistics at its management socket, beside the controller.
+//! The cost to the switch does not depend on the number of entries.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -23,7 +23,7 @@ pub struct Occupancy {
 
 pub const FIGURES: [(&str, Shape); 1] = [("entries", MANY)];
 
-/// How finely occupancy is seen: 90 new flows at 3,600 a second.
+/// The resolution of occupancy: 90 new flows at 3,600 a second.
 const INTERVAL: Duration = Duration::from_millis(25);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const TABLE_MAX: u64 = 253;

@@ -12,8 +12,8 @@ use super::{Probe, Scene, Series};
 use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::timeline::Window;
 
-/// Things that are there at a time. Its series has [`LOOK`] for each look, then a number for each
-/// thing that was there.
+/// Things present at a time. Its series has [`LOOK`] for each look, followed by a number for each
+/// thing that was present.
 pub struct Presence {
     interval: Duration,
     look: fn(&Plane) -> Option<BTreeSet<String>>,
@@ -37,12 +37,12 @@ pub const ENTRIES: Presence = Presence {
 };
 
 pub const FIGURES: [(&str, Shape); 4] = [
-    // There at the window's first moment.
+    // Present at the window's first moment.
     ("count", ONE),
-    // Of these, still or no longer there at its last moment.
+    // Of these, still or no longer present at its last moment.
     ("kept", ONE),
     ("lost", ONE),
-    // There at its last moment only.
+    // Present only at its last moment.
     ("new", ONE),
 ];
 
@@ -78,7 +78,7 @@ impl Probe for Presence {
     }
 }
 
-/// The things that the last look in time has found.
+/// The things found by the last look in time.
 fn there(series: &Series, in_time: impl Fn(Duration) -> bool) -> Option<BTreeSet<u64>> {
     let looks = series.iter().rev().filter(|(_, number)| *number == LOOK);
     let (last, _) = looks.copied().find(|(at, _)| in_time(*at))?;

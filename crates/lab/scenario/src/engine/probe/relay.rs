@@ -1,4 +1,4 @@
-//! `kind = "relay"`: what the relay beside the switches counts.
+//! `kind = "relay"`: the counters of the relay beside the switches.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{Probe, Scene, Series, place};
 use crate::engine::expression::{ONE, Shape, Value};
 use crate::engine::timeline::Window;
 
-/// Counts of a relay. Its series has one value for each figure, again and again.
+/// Counters of a relay. Its series has one value for each figure at each look.
 pub struct Relay;
 
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -20,7 +20,7 @@ pub const FIGURES: [(&str, Shape); 4] = [
     // Connections after the first, and those of them that resumed the session.
     ("reconnects", ONE),
     ("resumptions", ONE),
-    // Handshakes with early data, and those whose early data was taken.
+    // Handshakes with early data, and those whose early data was accepted.
     ("early_sent", ONE),
     ("early_accepted", ONE),
 ];

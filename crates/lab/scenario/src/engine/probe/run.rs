@@ -15,10 +15,10 @@ use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 
-/// Its series has the value of each figure, when the command ended.
+/// Its series has the value of each figure, at the time when the command ended.
 pub struct Run {
     command: Command,
-    /// The time after which a command that fails is repeated.
+    /// The time after which a failed command is repeated.
     every: Option<Duration>,
     /// A name, and a JSON pointer: `/queues/1/packets`. With a word, as in `/state=done`, the
     /// figure is 1 where the value is this word and otherwise 0.
@@ -28,7 +28,7 @@ pub struct Run {
 pub const FIGURES: [(&str, Shape); 2] = [
     // The exit code; none after a signal.
     ("code", ONE),
-    // How long the command ran; of a repeated one until it succeeded.
+    // The time the command ran; for a repeated command, the time until it succeeded.
     ("took_ms", ONE),
 ];
 

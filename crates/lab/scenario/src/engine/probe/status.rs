@@ -1,4 +1,4 @@
-//! `kind = "status"`: what auster says of itself at its status socket.
+//! `kind = "status"`: the status that auster reports at its status socket.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::report::milliseconds;
 /// Counts over time: connected switches, known directions of links, known hosts, and paths without
 /// room for their entries. Each look at the status gives one value of each.
 pub struct Status {
-    /// The rest between two looks, each of which costs the controller time.
+    /// The rest between two looks; each look costs the controller time.
     every: Duration,
 }
 

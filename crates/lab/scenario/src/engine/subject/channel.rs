@@ -1,5 +1,4 @@
-//! `[channel]`: the control channel of one switch, with the classifier and schedulers of
-//! production.
+//! `[channel]`: the control channel of one switch, with the production classifier and schedulers.
 
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
@@ -17,28 +16,28 @@ use crate::engine::traffic::Record;
 
 /// Figures of the whole run.
 pub const FIGURES: [(&str, Shape); 12] = [
-    // Of each transaction that was completed: from its first PACKET_IN to the PACKET_OUT.
+    // For each completed transaction: from its first PACKET_IN to the PACKET_OUT.
     ("hop_ns", MANY),
-    // Of each first PACKET_IN that arrived: the time to the controller.
+    // For each first PACKET_IN that arrived: the time to the controller.
     ("one_way_ns", MANY),
-    // Messages of the target lost, of those that its transactions send one way, or both where both
-    // are loaded: nothing is lost where nothing else is sent.
+    // Lost messages of the target, as a share of those that its transactions send one way, or both
+    // ways where both are loaded: nothing is lost where nothing else is sent.
     ("loss_percent", ONE),
-    // The same, of all that the target sends: both directions and retries.
+    // The same as a share of all messages that the target sends: both directions and retries.
     ("loss_of_sent_percent", ONE),
-    // Packets whose first PACKET_IN and PACKET_OUT came through.
+    // Packets whose first PACKET_IN and PACKET_OUT arrived.
     ("throughput_kbit", ONE),
     ("beyond_ms", ONE),
     ("cross_loss_percent", ONE),
-    // Transactions completed, of those begun.
+    // Transactions completed, as a share of those begun.
     ("done_percent", ONE),
-    // Target and cross traffic, of the line's rate.
+    // Target and cross traffic, as a share of the line's rate.
     ("offered_load", ONE),
     // Mean time that a message to the controller waits for the wire.
     ("wait_us", ONE),
     // Share of the time that the wire to the controller was sending.
     ("busy_percent", ONE),
-    // Times that a wire stood still while something waited.
+    // Number of times that a wire was idle while something waited.
     ("idle_with_work", ONE),
 ];
 
@@ -55,7 +54,7 @@ const NO_TARGET: Target = Target {
     per_second: 0.0,
     arrivals: Arrivals::Even,
 };
-/// The port where cross packets come in; the target's is 1.
+/// The port where cross packets arrive; the target's port is 1.
 const CROSS_PORT: u32 = 2;
 const CROSS_UDP_DST: u64 = 30_000;
 
@@ -65,7 +64,7 @@ struct Channel {
     beyond_ms: f64,
 }
 
-/// A mistake that is reported leaves a value that nobody runs.
+/// After a reported mistake, returns a value that is never run.
 pub fn read(section: &Section<'_>, duration: Duration) -> Box<dyn Subject> {
     Box::new(Channel::read(section, duration))
 }
@@ -124,7 +123,8 @@ fn map(section: &Section<'_>) -> Option<PolicyMap> {
     Some(map)
 }
 
-/// The flow whose delay is measured, and the length of its packets. Each becomes a PACKET_IN.
+/// The flow whose delay is measured, and the length of its packets. Each packet becomes a
+/// PACKET_IN.
 fn target(top: &Section<'_>) -> Option<(Target, u64)> {
     top.missing(
         "target",
@@ -196,7 +196,7 @@ fn cross(top: &Section<'_>, setup: &Setup) -> Option<Vec<Cross>> {
     Some(directions.map(source).collect())
 }
 
-/// When a transaction without an answer begins anew, and the time for those under way at the end.
+/// The retries of unanswered transactions, and the time for those under way at the end.
 fn retry(top: &Section<'_>) -> (Retry, Duration) {
     let section = top.section("retry");
     let own = section.as_ref();
@@ -247,7 +247,7 @@ impl Channel {
         }
     }
 
-    /// Directions in which the target's messages are beside others.
+    /// The number of directions in which other traffic shares the line with the target's.
     fn loaded_directions(&self) -> u64 {
         match self.setup.is_answered && self.setup.cross.len() > 1 {
             true => 2,
@@ -255,7 +255,7 @@ impl Channel {
         }
     }
 
-    /// Target and cross traffic to the controller, of the line's rate.
+    /// Target and cross traffic to the controller, as a share of the line's rate.
     fn offered_load(&self) -> f64 {
         let to_controller = |cross: &&Cross| cross.direction == Direction::ToController;
         let sources = self.setup.cross.iter().filter(to_controller);
@@ -268,7 +268,7 @@ impl Channel {
     }
 }
 
-/// A run and what its figures need of the channel.
+/// A run, and the values of the channel that its figures need.
 struct Ran {
     loaded_directions: u64,
     offered_load: f64,

@@ -26,7 +26,7 @@ pub trait Subject: Sync {
 /// Reads a section, whose runs take this time at most.
 type Read = fn(&Section<'_>, Duration) -> Box<dyn Subject>;
 
-/// Every subject by the name of its section, which its figures begin with.
+/// Every subject by the name of its section, which is also the prefix of its figures.
 pub const KINDS: [(&str, Read, Figures); 2] = [
     ("channel", channel::read, &channel::FIGURES),
     ("table", table::read, &table::FIGURES),
@@ -37,7 +37,7 @@ pub fn read(top: &Section<'_>) -> Vec<(Stream, Duration)> {
     let read = |(id, read, figures): (&'static str, Read, Figures)| {
         let section = top.section(id)?;
         let seconds = top.parameters().seconds().unwrap_or_default();
-        // Seconds that cannot be are reported already.
+        // Impossible seconds are reported already.
         let seconds = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let subject = read(&section, seconds);
         section.finish();
@@ -57,7 +57,7 @@ pub fn read(top: &Section<'_>) -> Vec<(Stream, Duration)> {
     KINDS.into_iter().filter_map(read).collect()
 }
 
-/// A subject as traffic that brings its own ends.
+/// A subject as traffic with its own endpoints.
 struct Simulation(Box<dyn Subject>);
 
 impl Traffic for Simulation {

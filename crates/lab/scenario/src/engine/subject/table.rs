@@ -1,5 +1,5 @@
-//! `[table]`: the flow table of one switch and the timeouts of its entries, with the code of
-//! production.
+//! `[table]`: the flow table of one switch and the timeouts of its entries, with the production
+//! code.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::engine::traffic::Record;
 
-/// Figures of the whole run but `entries`.
+/// Figures of the whole run, except `entries`.
 pub const FIGURES: [(&str, Shape); 24] = [
     // At the end of each second.
     ("entries", MANY),
@@ -23,13 +23,13 @@ pub const FIGURES: [(&str, Shape); 24] = [
     ("capacity", ONE),
     ("flows", ONE),
     ("packets", ONE),
-    // Flows that go on, on average.
+    // Flows under way, on average.
     ("alive", ONE),
     ("occupancy_mean", ONE),
     ("occupancy_max", ONE),
-    // Nine tenths, and the new entries between two reads.
+    // Nine tenths of the capacity, and the new entries between two reads.
     ("occupancy_bound", ONE),
-    // Packets without an entry; of these those of flows that had one before.
+    // Packets without an entry, and those among them whose flow had an entry before.
     ("misses", ONE),
     ("misses_again", ONE),
     ("flow_mods", ONE),
@@ -37,7 +37,7 @@ pub const FIGURES: [(&str, Shape); 24] = [
     ("lost", ONE),
     ("evicted", ONE),
     ("evicted_active", ONE),
-    // Where more was in use than fits.
+    // The same where more entries were in use than fit.
     ("evicted_pausing", ONE),
     ("evicted_pausing_active", ONE),
     ("all_in_use", ONE),
@@ -60,14 +60,14 @@ const DESTINATIONS: u64 = 256;
 const DELAY_MAX: Duration = Duration::from_secs(10);
 /// The mean time from a flow's first packet to its last.
 pub static FLOW_LENGTH: LazyLock<Duration> = LazyLock::new(Setup::mean_duration);
-/// Ports by which flows to one destination come in, at a switch with links to three others.
+/// Ingress ports of flows to one destination, at a switch with links to three others.
 const ENTRANCES: u16 = 2;
 
 struct Table {
     setup: Setup,
 }
 
-/// A mistake that is reported leaves a value that nobody runs.
+/// After a reported mistake, returns a value that is never run.
 pub fn read(section: &Section<'_>, mut duration: Duration) -> Box<dyn Subject> {
     let capacity = section.required_count("capacity", CAPACITIES).unwrap_or(1) as u32;
     let delay = section.required_duration("delay", Duration::ZERO..=DELAY_MAX);
@@ -91,8 +91,8 @@ pub fn read(section: &Section<'_>, mut duration: Duration) -> Box<dyn Subject> {
     Box::new(Table { setup })
 }
 
-/// Flows that come and go. A load of 1 is the rate of new flows at which a table is full whose
-/// entries outlive their flows by `fits_idle`.
+/// Flows that begin and end. At a load of 1, the rate of new flows fills a table whose entries
+/// outlive their flows by `fits_idle`.
 fn campus(section: &Section<'_>, capacity: u32) -> Traffic {
     let fits_idle = section.duration("fits_idle", Duration::ZERO..=FITS_IDLE_MAX);
     let destinations = section.count("destinations", 1..=u16::MAX.into());
@@ -189,7 +189,7 @@ impl Subject for Table {
     }
 }
 
-/// A run and what its figures need of the table.
+/// A run, and the values of the table that its figures need.
 struct Ran {
     seconds: f64,
     capacity: u32,
@@ -203,7 +203,7 @@ impl Record for Ran {
             "entries" => {
                 let seconds = run.by_second.iter().zip(0..);
                 let own = seconds.filter(|(_, n)| {
-                    // A second is in the window that its middle is in.
+                    // A second belongs to the window that contains its middle.
                     window.has(Duration::from_secs(*n) + Duration::from_millis(500))
                 });
                 return Value::Many(own.map(|(entries, _)| f64::from(*entries)).collect());

@@ -1,7 +1,7 @@
 //! `kind = "channel"`: OpenFlow messages of agents at two ends, over a link of their own.
 //!
-//! The ends have network namespaces of their own, so that nothing but the method carries the
-//! messages: no switch, no controller.
+//! Each end has its own network namespace, so only the method carries the messages: no switch, no
+//! controller.
 
 use std::ops::Range;
 
@@ -19,39 +19,39 @@ use crate::report::milliseconds;
 pub struct Channel {
     method: &'static Method,
     condition: Condition,
-    /// At each end.
+    /// The number of agents at each end.
     agents: usize,
 }
 
-/// Figures of the whole run but `delay_ms`. Counts are of both ends.
+/// Figures of the whole run, except `delay_ms`. Counts cover both ends.
 pub const FIGURES: [(&str, Shape); 19] = [
-    // Of each message that was delivered: from when it was due until the other end had it all.
+    // For each delivered message: from the time it was due until the other end had it all.
     ("delay_ms", MANY),
     ("messages", ONE),
     ("undelivered", ONE),
-    // Arrived twice, or are none of ours.
+    // Messages that arrived twice or are not ours.
     ("wrong", ONE),
-    // Came after a later one of their agent; of their agent and flow.
+    // Messages that arrived after a later one of their agent; of their agent and flow.
     ("overtaken", ONE),
     ("overtaken_in_flow", ONE),
-    // On the link, besides the messages themselves, for each message; with preamble, FCS and gap.
+    // Bytes on the link besides the messages, for each message; then with preamble, FCS and gap.
     ("overhead_bytes", ONE),
     ("line_overhead_bytes", ONE),
     ("frames", ONE),
     // CPU time for each message: of the ends, and of the link.
     ("cpu_us", ONE),
     ("link_cpu_us", ONE),
-    // The longest that an agent woke late, and the link's lateness on average.
+    // The longest delay of an agent's wake-up, and the link's mean lateness.
     ("sender_late_ms", ONE),
     ("link_late_us", ONE),
-    // Frames that this machine lost, and those that the link had to lose, with their places.
+    // Frames lost by this machine, and those that the link had to lose, with their places.
     ("dropped", ONE),
     ("lost", ONE),
     ("first_lost", MANY),
     // The differences between the link's counts and the kernel's.
     ("miscounted", ONE),
     ("seed", ONE),
-    // The version of the relays' bytes.
+    // The version of the relays' wire format.
     ("relay_wire", ONE),
 ];
 

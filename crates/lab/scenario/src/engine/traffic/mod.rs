@@ -32,28 +32,28 @@ pub type Pair = (usize, usize);
 
 /// Packets between pairs of hosts.
 pub trait Traffic: Sync {
-    /// Refuses a controller that it cannot measure.
+    /// Refuses a controller that the traffic cannot measure.
     fn check(&self, _: &Controller) -> Result<(), String> {
         Ok(())
     }
 
-    /// Chooses the pairs of one run, if the scenario names no two hosts. `used` holds the pairs of
+    /// Chooses the pairs of one run, if the scenario names no two hosts. `used` has the pairs of
     /// earlier runs on this network.
     fn choose(&self, _: &Topology, _used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
         Ok(Vec::new())
     }
 
-    /// Whether its pairs are new to the network in each run.
+    /// Whether the traffic's pairs are new to the network in each run.
     fn is_new_each_run(&self) -> bool {
         false
     }
 
-    /// Whether it is between hosts. Other traffic brings its own ends.
+    /// Whether the traffic is between hosts. Other traffic has its own endpoints.
     fn needs_network(&self) -> bool {
         true
     }
 
-    /// Packets a second over so many pairs, and the field that decides it.
+    /// Packets a second over this many pairs, and the field that decides the rate.
     fn packets_per_s(&self, pairs: usize) -> (f64, &'static str);
 
     /// More figures, named by the scenario.
@@ -61,24 +61,24 @@ pub trait Traffic: Sync {
         Vec::new()
     }
 
-    /// Whether it ends by itself, so that a moment may wait for it.
+    /// Whether the traffic ends by itself, so that a moment may wait for its end.
     fn has_own_end(&self) -> bool {
         false
     }
 
-    /// Whether it keeps to the planned times of moments, even if they are late.
+    /// Whether the traffic keeps to the planned times of moments, even if the moments are late.
     fn keeps_to_plan(&self) -> bool {
         false
     }
 
-    /// Whether it goes on until a moment happens, whenever that is. Other traffic without an own
-    /// end has to know its length when it begins.
+    /// Whether the traffic continues until a moment happens, whenever that is. Other traffic
+    /// without its own end has to know its length when it begins.
     fn ends_on_demand(&self) -> bool {
         false
     }
 
-    /// Makes the network know what the traffic takes for granted, once on each network. Returns
-    /// whether there was anything.
+    /// Teaches the network what the traffic takes for granted, once on each network. Returns
+    /// whether there was anything to teach.
     fn introduce(&self, _: Pair, _: &Ends) -> Result<bool, Failure> {
         Ok(false)
     }
@@ -94,8 +94,8 @@ pub trait Traffic: Sync {
     }
 }
 
-/// Traffic and the two hosts that it is between. Other traffic chooses its pairs, or brings its own
-/// ends.
+/// Traffic and its two hosts, if the scenario names them. Other traffic chooses its pairs, or has
+/// its own endpoints.
 pub struct Carrier {
     pub traffic: Box<dyn Traffic>,
     pub hosts: Option<Hosts>,
@@ -130,7 +130,7 @@ pub struct Stage<'a> {
     pub epoch: Instant,
     pub from: Duration,
     pub until: Duration,
-    /// The moment that ends the stream, where `until` is only the earliest time of it.
+    /// The moment that ends the stream, where `until` is only its earliest time.
     pub end: Option<(&'a Course, &'a str)>,
     /// The namespace of the switches.
     pub switches: String,
@@ -138,7 +138,7 @@ pub struct Stage<'a> {
     pub seed: u64,
     /// The draw of this run from the scenario's seed: the same in every cell.
     pub draw: u64,
-    /// The same for a stream's run in every cell.
+    /// Random numbers that are the same for a stream's run in every cell.
     pub random: SplitMix64,
 }
 

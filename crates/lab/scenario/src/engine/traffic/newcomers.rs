@@ -1,7 +1,7 @@
 //! `kind = "newcomers"`: round trips of hosts that the network has never seen.
 //!
-//! Each sends through the interface of one host to another: a first ping, whose request and answer
-//! meet no entry, and later ones, which meet the entries.
+//! Each newcomer sends through the interface of one host to another: a first ping, whose request
+//! and answer match no entry, and later pings, which match the entries.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 
 pub struct Newcomers {
-    /// From one's first ping until the next one's.
+    /// From one host's first ping until the next host's first ping.
     interval: Duration,
-    /// The number of hosts; as many as there is time for if not given.
+    /// The number of hosts; if not given, as many as time allows.
     count: Option<u64>,
 }
 
 pub const FIGURES: [(&str, Shape); 6] = [
-    // Those whose first ping was sent in the window.
+    // Hosts whose first ping was sent in the window.
     ("hosts", ONE),
     ("first_lost", ONE),
-    // Of each first ping that was answered, and of each later one.
+    // For each first ping that was answered, and for each later one.
     ("first_ms", MANY),
     ("later_sent", ONE),
     ("later_lost", ONE),
@@ -59,7 +59,7 @@ impl Traffic for Newcomers {
         true
     }
 
-    /// One after the other: a slow answer delays the next host.
+    /// Pings from one host after the other: a slow answer delays the next host.
     fn carry(&self, stage: &Stage<'_>) -> Carried {
         let [from, to] = stage.ends[0].doors()?;
         let mut trials = Vec::new();

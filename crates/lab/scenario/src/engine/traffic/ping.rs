@@ -34,13 +34,13 @@ pub const FIGURES: [(&str, Shape); 7] = [
     ("lost", ONE),
     // From the window's event until the packet after the last lost one; 0 without loss.
     ("outage_ms", ONE),
-    // Of each answered packet.
+    // For each answered packet.
     ("rtt_ms", MANY),
-    // Of each pair: from its first packet until its first answer.
+    // For each pair: from its first packet until its first answer.
     ("first_ms", MANY),
-    // Of each pair: until the first answer had come and no later packet was lost.
+    // For each pair: until the first answer had arrived and no later packet was lost.
     ("works_ms", MANY),
-    // Of each pair: until the first answer had come.
+    // For each pair: until the first answer had arrived.
     ("answered_ms", MANY),
 ];
 
@@ -170,7 +170,7 @@ impl Record for Echoes {
             "lost" => Value::One(lost().count() as f64),
             "outage_ms" => Value::One(match lost().map(|s| s.sent).max() {
                 None => 0.0,
-                // It has not ended.
+                // The outage has not ended.
                 Some(_) if self.flows.iter().any(|flow| ends_lost(flow, &samples)) => f64::NAN,
                 Some(last) => {
                     let next = last + interval.unwrap_or_default();
@@ -225,12 +225,12 @@ fn since_event_ms(
     at(&of_pair(pair, samples)).map_or(f64::NAN, |at| milliseconds(at.saturating_sub(window.event)))
 }
 
-/// The time of the first answer, which is not always that of the first packet.
+/// The time of the first answer, which is not always the answer to the first packet.
 fn answered_at(samples: &[&Sample]) -> Option<Duration> {
     samples.iter().filter_map(|s| Some(s.sent + s.rtt?)).min()
 }
 
-/// The time when the first answer had come and the next packet after the last lost one was due.
+/// The time when the first answer had arrived and the next packet after the last lost one was due.
 fn works_at(samples: &[&Sample]) -> Option<Duration> {
     let first_answer = answered_at(samples)?;
     let lost = samples.iter().rposition(|s| s.rtt.is_none());

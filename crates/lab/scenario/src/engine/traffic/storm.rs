@@ -1,7 +1,7 @@
 //! `kind = "storm"`: new flows at a steady rate, each of which needs the controller.
 //!
-//! Hosts that the network has never seen send through the interface of one host to others behind
-//! another. Each packet is of a pair that has not talked before.
+//! Hosts that the network has never seen send through one host's interface to others behind another
+//! host's. Each packet is of a pair that has not communicated before.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
@@ -28,9 +28,9 @@ pub const FIGURES: [(&str, Shape); 3] = [
 ];
 
 const FLOWS_PER_S_MAX: u64 = 5000;
-/// Numbers of the strangers of storms begin here, above those of other newcomers.
+/// The lowest number of storms' strangers, above the numbers of other newcomers.
 const STRANGER_FIRST: usize = 1 << 20;
-/// Flows of all storms of this process: later runs on the same network have new ones.
+/// Flows of all storms of this process: later runs on the same network have new flows.
 static FLOWS: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
 
 impl Storm {
@@ -84,7 +84,7 @@ impl Record for Background {
         Value::One(match name {
             "flows" => sent,
             "delivered" => delivered,
-            // Nothing of nothing is lost.
+            // Without flows, none is lost.
             _ if self.flows_sent == 0 => 100.0,
             _ => delivered * 100.0 / sent,
         })

@@ -15,7 +15,7 @@ pub struct Tcp {
     amount: Amount,
     /// From the beginning of a transfer until the next one may begin.
     interval: Duration,
-    /// The number of transfers; as many as there is time for if not given.
+    /// The number of transfers; if not given, as many as time allows.
     count: Option<u64>,
 }
 
@@ -23,7 +23,7 @@ pub const FIGURES: [(&str, Shape); 5] = [
     // Transfers that began in the window and were completed, and those that never were.
     ("transfers", ONE),
     ("failed", ONE),
-    // Of each completed one, from the request of a connection until the receiver had everything.
+    // For each completed transfer: from its connection request until the receiver had everything.
     ("transfer_ms", MANY),
     ("goodput_mbps", ONE),
     // The longest time in which a transfer under way carried nothing.
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Three transfers of 1 MB each; the second one has nothing arrive from 300 to 850 ms, and the
+    /// Three transfers of 1 MB each; nothing of the second one arrives from 300 to 850 ms, and the
     /// third one fails.
     fn log() -> Log {
         Log {

@@ -22,18 +22,18 @@ pub struct Udp {
     /// Rate of the payload of each stream.
     rate_mbps: f64,
     payload_bytes: usize,
-    /// From a host that the network has never seen.
+    /// Sends from a host that the network has never seen.
     is_new: bool,
     /// Parallel streams, each with its own numbers.
     streams: usize,
-    /// Sends for so long, rests for so long, and so on.
+    /// The lengths of bursts and pauses, which alternate.
     bursts: Option<(Duration, Duration)>,
 }
 
 pub const FIGURES: [(&str, Shape); 14] = [
     ("sent", ONE),
     ("lost", ONE),
-    // Of each stream, or burst.
+    // For each stream or burst.
     ("lost_each", MANY),
     ("duplicates", ONE),
     // By RFC 4737, with the largest extent and the largest late time.
@@ -46,13 +46,13 @@ pub const FIGURES: [(&str, Shape); 14] = [
     ("arrived_ms", ONE),
     // The longest time without an arrival while packets were sent.
     ("outage_ms", ONE),
-    // Of each packet that arrived, one way.
+    // For each packet that arrived, one way.
     ("delay_ms", MANY),
     // By RFC 3550, after the window's last packet.
     ("jitter_ms", ONE),
-    // The most that a packet of the run was sent after it was due.
+    // The greatest delay in sending a packet of the run after it was due.
     ("sender_late_ms", ONE),
-    // As the rate says.
+    // As given by the rate.
     ("packets_per_s", ONE),
 ];
 
@@ -100,7 +100,7 @@ impl Udp {
         }
     }
 
-    /// One stream from beginning to end: a burst, or several with pauses between.
+    /// Carries one stream from beginning to end: a burst, or several with pauses between.
     fn bursts(&self, ends: &Ends, stage: &Stage<'_>) -> Result<Vec<Burst>, Failure> {
         let zero_ns = now_ns().saturating_sub(stage.epoch.elapsed().as_nanos() as u64);
         let end = stage.epoch + stage.until;
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn a_packet_belongs_to_the_window_in_which_it_was_due() {
         let mut numbers: Vec<u64> = (0..40).collect();
-        // 12 to 14 are lost; 33 is overtaken by 34, and 24 comes again.
+        // 12 to 14 are lost; 33 is overtaken by 34, and 24 arrives twice.
         numbers.retain(|n| !(12..15).contains(n) && *n != 33);
         let place = numbers.iter().position(|n| *n == 34).unwrap();
         numbers.insert(place + 1, 33);
@@ -366,7 +366,7 @@ mod tests {
         let numbers: Vec<u64> = (0..28).collect();
         let short = record(vec![burst(0, 40, &numbers)]);
         assert_eq!(one(&short, "lost", 25, 1000), 12.0);
-        // The last came at 29 ms, and the last was due at 39.
+        // The last arrival was at 29 ms, and the last packet was due at 39 ms.
         assert_eq!(one(&short, "outage_ms", 25, 1000), 10.0);
         let silent = record(vec![burst(0, 40, &[])]);
         assert_eq!(one(&silent, "lost", 0, 1000), 40.0);

@@ -1,13 +1,13 @@
-//! The entries on switches and the records in their database, and whether any of these is half.
+//! The entries on switches and the records in their database, and whether any of them is half done.
 //!
-//! The promises while these are set up, whenever the controller is killed:
+//! The promises during set-up, whenever the controller is killed:
 //!
-//! - The records of a port are changed by one transaction: they are those that the configuration
-//!   states, or those and the circuits', or none.
-//! - The entry of a circuit that lets packets in comes when all others are there: with it the
-//!   circuit is whole, without it nobody is on it.
-//! - Paths of a switch lead on to its policies when all of these are there; before, no packet meets
-//!   them.
+//! - One transaction changes the records of a port. The port then has the configured records, or
+//!   these and the circuits' records, or none.
+//! - The entry that admits packets to a circuit is added after all others: with it the circuit is
+//!   whole, without it no packet is on the circuit.
+//! - Paths of a switch continue to its policies when all of the policies are present; before that,
+//!   no packet reaches them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,9 +30,9 @@ pub struct Found {
     circuits: Lines,
     policies: Lines,
     meters: Lines,
-    /// Switches that have a path which leads on to policies.
+    /// Switches with a path that continues to policies.
     leading: BTreeSet<String>,
-    /// Entries, meters and rows that are somebody else's.
+    /// Entries, meters and rows that are not auster's.
     pub foreign: BTreeSet<String>,
     /// Ports that have a QoS record, by name.
     ports: BTreeMap<String, Port>,
@@ -55,18 +55,18 @@ pub type Tally = [u32; 4];
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum State {
     Whole,
-    /// On its way, and nothing that is promised is broken: a port's stated queues without those of
-    /// circuits, or entries that no packet meets.
+    /// Under way, with no promise broken: a port's configured queues without those of circuits, or
+    /// entries that no packet reaches.
     Prepared,
     Absent,
     Half,
 }
 
-/// The first number of meters that are auster's.
+/// The lowest number of auster's meters.
 const METER_MIN: u32 = 0x6000;
 
-/// Whether the number behind this word is that of the table of policies, with tables of access
-/// before it or without.
+/// Whether the number after this word is the number of the policy table, with or without access
+/// tables before it.
 fn is_of_policies(line: &str, word: &str) -> bool {
     let (_, rest) = line.split_once(word).unwrap_or_default();
     let number = rest.split(|c: char| !c.is_ascii_digit()).next();
@@ -76,8 +76,8 @@ fn is_of_policies(line: &str, word: &str) -> bool {
 }
 
 impl Found {
-    /// Reads tables of the database, each a line of JSON, and after a line `switch NAME` what
-    /// `ovs-ofctl` prints of its flows and meters.
+    /// Reads tables of the database, each a line of JSON. After a line `switch NAME`, reads the
+    /// switch's flows and meters as `ovs-ofctl` prints them.
     pub fn read(text: &str) -> Result<Found, String> {
         let mut found = Found::default();
         let mut tables = Vec::new();
@@ -126,7 +126,7 @@ impl Found {
         lines.entry(switch.to_string()).or_default().insert(line);
     }
 
-    /// From `meter=24576 kbps bands=` with its bands.
+    /// Takes a meter from `meter=24576 kbps bands=` and its bands.
     fn take_meter(&mut self, switch: &str, text: Option<String>) {
         let Some(text) = text else { return };
         let number = text.trim_start_matches("meter=").split(' ').next();
@@ -155,7 +155,7 @@ impl Found {
             };
             let queues = references(row).map(|(number, to)| {
                 let queue = queues.iter().find(|queue| queue["_uuid"] == *to);
-                // The database allows no reference that leads nowhere.
+                // The database allows no dangling reference.
                 let settings = queue.map_or("missing".to_string(), |queue| settings(queue));
                 (number, settings)
             });
@@ -179,13 +179,14 @@ impl Found {
         self.ports.iter().filter(|(_, port)| port.is_own)
     }
 
-    /// Whether all is as in `whole`, and nothing of auster's is beside it.
+    /// Whether everything is as in `whole`, with nothing more of auster's.
     pub fn is_as(&self, whole: &Found) -> bool {
         let entries = |of: &Found| [&of.circuits, &of.policies, &of.meters].map(Clone::clone);
         entries(self) == entries(whole) && self.own_ports().eq(whole.own_ports())
     }
 
-    /// Ports, queues, entries of circuits and of policies, meters, and things of others.
+    /// The numbers of ports, queues, entries of circuits and of policies, meters, and things of
+    /// others.
     pub fn extent(&self) -> [usize; 6] {
         let count = |lines: &Lines| lines.values().map(BTreeSet::len).sum();
         [
@@ -222,7 +223,7 @@ impl Found {
     }
 }
 
-/// Whether something was there, and not all.
+/// Whether something was present, but not everything.
 pub fn is_in_the_middle(tallies: &[Tally]) -> bool {
     let any = |state: State| tallies.iter().any(|tally| tally[state as usize] > 0);
     any(State::Prepared) || any(State::Half) || any(State::Whole) && any(State::Absent)
@@ -246,7 +247,7 @@ fn record_state(found: Option<&Port>, wanted: &Port) -> State {
     }
 }
 
-/// Entries by what they match wherever it comes in, as `SWITCH LINE`.
+/// Groups entries, as `SWITCH LINE`, by their match without the ingress port.
 fn by_direction(circuits: &Lines) -> Lines {
     let mut directions = Lines::new();
     for (switch, lines) in circuits {
@@ -310,7 +311,7 @@ fn references(row: &Row) -> impl Iterator<Item = (u32, &Value)> {
     pairs.map(|pair| (pair[0].as_u64().unwrap_or_default() as u32, &pair[1]))
 }
 
-/// The request of a QoS record or a queue.
+/// The requested settings of a QoS record or a queue.
 fn settings(row: &Row) -> String {
     let columns = ["type", "other_config", "dscp"].into_iter();
     let found = columns.filter_map(|column| row.get(column));

@@ -1,7 +1,7 @@
-//! Frames of UDP that say of themselves which packet they are.
+//! UDP frames with a label that identifies the packet.
 //!
-//! The destination's Ethernet address is nobody's, so that no host's kernel answers a datagram for
-//! a port on which nobody listens; every interface on the path shows it all the same.
+//! The destination's Ethernet address belongs to no host, so no host's kernel answers a datagram
+//! for a port without a listener. Every interface on the path shows the frame all the same.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use openflow::packet::build::{self, Host};
 const MAGIC: [u8; 4] = *b"pkt1";
 const HEADERS_BYTES: usize = 14 + 20 + 8;
 const LABEL_BYTES: usize = 24;
-/// The shortest frame that can bear a label.
+/// The shortest frame that can carry a label.
 pub const FRAME_BYTES_MIN: usize = HEADERS_BYTES + LABEL_BYTES;
 pub const FRAME_BYTES_MAX: usize = 1514;
 
@@ -25,7 +25,7 @@ const UDP_CHECKSUM: Range<usize> = 40..42;
 /// The label in a packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// One run of one traffic, and no other of this process.
+    /// One run of one traffic, unique in this process.
     pub run: u32,
     pub stream: u32,
     /// From 0 within run and stream.
@@ -86,7 +86,7 @@ impl Template {
         };
         let payload = vec![0; frame_bytes.max(FRAME_BYTES_MIN) - HEADERS_BYTES];
         let mut frame = build::udp(host(1), host(2), (0, 0), &payload);
-        // None, which UDP over IPv4 may have: payload and ports differ from packet to packet.
+        // No checksum, which UDP over IPv4 permits: payload and ports differ from packet to packet.
         frame[UDP_CHECKSUM].fill(0);
         frame[TOS_AT] = dscp << 2;
         frame[IP_CHECKSUM].fill(0);

@@ -1,8 +1,8 @@
-//! `kind = "packets"`: streams of numbered packets from one host to another, whoever else is
-//! behind their addresses, and the questions that the switch asks about them.
+//! `kind = "packets"`: streams of numbered packets from one host to another, whoever else is behind
+//! their addresses, and the switch's questions about them.
 //!
-//! Each packet bears a label. It is seen where it arrives and, if the scenario names the OpenFlow
-//! channel, in the PACKET_IN and the PACKET_OUT about it.
+//! Each packet carries a label. The lab sees the label where the packet arrives and, if the
+//! scenario names the OpenFlow channel, in the PACKET_IN and the PACKET_OUT about the packet.
 
 mod frame;
 mod seen;
@@ -33,9 +33,9 @@ pub struct Packets {
 }
 
 pub const FIGURES: [(&str, Shape); 2] = [
-    // The most that a packet of the run was sent after it was due.
+    // The greatest delay in sending a packet of the run after it was due.
     ("sender_late_ms", ONE),
-    // Frames and segments of the run that were there and not seen. The others are whole if it is 0.
+    // Frames and segments of the run that the captures missed. If 0, other figures are complete.
     ("unseen", ONE),
 ];
 
@@ -46,26 +46,26 @@ const STREAM_FIGURES: [(&str, Shape); 8] = [
     // Packets that arrived with the code point that they were sent with, and with none.
     ("kept", ONE),
     ("unmarked", ONE),
-    // Of each packet that arrived, one way.
+    // For each packet that arrived, one way.
     ("delay_ms", MANY),
     // Packets with a PACKET_IN, and those among them with a PACKET_OUT.
     ("asked", ONE),
     ("answered", ONE),
-    // From the PACKET_IN to the PACKET_OUT, where the channel is.
+    // From the PACKET_IN to the PACKET_OUT, as seen on the channel.
     ("answer_ms", MANY),
 ];
-/// The last of them need a channel.
+/// The number of the last stream figures, which need a channel.
 const CHANNEL_FIGURES: usize = 3;
 
 const PACKETS_PER_S: std::ops::Range<f64> = 0.0..20_000.0;
-/// Before the first packet, for what listens.
+/// Time before the first packet, for the listeners.
 const PREPARATION: Duration = Duration::from_millis(50);
-/// A stream is over when nothing was seen for so long after its last packet.
+/// A stream is over when nothing was seen for this long after its last packet.
 const SILENCE: Duration = Duration::from_millis(300);
-/// And after so long in any case: two queues of a second each, with room.
+/// A stream is over after this long in any case: two queues of a second each, with room.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Runs of this process: no label is read as one of another run.
+/// Runs of this process, numbered so that no label is taken for one of another run.
 static RUNS: AtomicU32 = AtomicU32::new(0);
 
 impl Packets {
@@ -141,7 +141,7 @@ impl Traffic for Packets {
         let channel = self.channel.as_ref().map(|(device, port)| {
             let messages = Messages::new(*port);
             match device.as_str() {
-                // It would show each frame twice.
+                // Both ways, loopback would show each frame twice.
                 "lo" => Capture::open(&stage.switches, device, messages),
                 _ => Capture::open_both_ways(&stage.switches, device, messages),
             }

@@ -36,12 +36,12 @@ pub enum Kind {
     PacketOut,
 }
 
-/// PACKET_INs and PACKET_OUTs of OpenFlow 1.3 to 1.5 over plain TCP. It is idle when listening
-/// begins, so that the first segment of either direction begins a message.
+/// PACKET_INs and PACKET_OUTs of OpenFlow 1.3 to 1.5 over plain TCP. The connection is idle when
+/// listening begins, so that the first segment of either direction begins a message.
 #[derive(Debug)]
 pub struct Messages {
     connections: Connections,
-    /// Each with the time at which it was whole.
+    /// Messages, each with the time when it was complete.
     pub seen: Vec<(Kind, Label, u64)>,
 }
 
@@ -49,7 +49,7 @@ const TYPE_PACKET_IN: u8 = 10;
 const TYPE_PACKET_OUT: u8 = 13;
 
 impl Messages {
-    /// `port` is the controller's side's.
+    /// `port` is the port on the controller's side.
     pub fn new(port: u16) -> Messages {
         Messages {
             connections: Connections::new(port),

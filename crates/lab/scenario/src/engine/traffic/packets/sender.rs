@@ -1,6 +1,6 @@
 //! Streams of packets, sent at their rates by one thread.
 //!
-//! When each packet is due follows from the seed alone, whatever became of those before.
+//! The due time of each packet follows from the seed alone, whatever happened to earlier packets.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,10 +18,10 @@ use super::frame::{Label, Template};
 pub struct Stream {
     pub name: String,
     pub packets_per_s: f64,
-    /// A Poisson process. Otherwise packets are spaced evenly, but for a jitter of half their
-    /// spacing, so that they meet those of other streams at any phase.
+    /// Packets form a Poisson process. Otherwise they are evenly spaced, except for a jitter of
+    /// half their spacing, so that they meet packets of other streams at any phase.
     pub is_poisson: bool,
-    /// The destination port of all packets; each is of a flow of its own if there is none.
+    /// The destination port of all packets; without one, each packet is a flow of its own.
     pub port: Option<u16>,
     pub dscp: u8,
 }
@@ -30,11 +30,11 @@ pub struct Stream {
 #[derive(Clone, Debug, Default)]
 pub struct Sent {
     pub at_ns: Vec<Vec<u64>>,
-    /// The most that a packet was sent after it was due: the sender's own fault.
+    /// The greatest delay in sending a packet after it was due: the sender's own fault.
     pub late_max: Duration,
 }
 
-/// Packets that are due so close to now are not slept for: the sleep would take longer.
+/// The sender does not sleep for packets due this soon: the sleep would take longer.
 const SLEEP_MIN: Duration = Duration::from_micros(30);
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 /// Ports of packets start here.
@@ -50,7 +50,7 @@ impl Source {
         Ok(Source(socket))
     }
 
-    /// Sends all packets that are due in a time from now on.
+    /// Sends all packets that are due within this time from now on.
     pub fn send(
         &self,
         run: u32,
@@ -83,7 +83,7 @@ impl Source {
             let ports = ports(streams, stream, label.number);
             let frame = templates[stream].packet(ports, label);
             match send(self.0.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
-                // One that a full interface refuses is lost like others.
+                // A packet that a full interface refuses is lost like others.
                 Ok(_) | Err(nix::Error::ENOBUFS | nix::Error::EAGAIN) => {}
                 Err(e) => return Err(e.into()),
             }
@@ -93,7 +93,8 @@ impl Source {
     }
 }
 
-/// Source and destination. No packet of a stream without a port is of another stream's flow.
+/// The source and destination port. No packet of a stream without a port is of another stream's
+/// flow.
 fn ports(streams: &[Stream], stream: usize, number: u32) -> (u16, u16) {
     if let Some(port) = streams[stream].port {
         return (PORT_MIN, port);
@@ -107,7 +108,7 @@ fn ports(streams: &[Stream], stream: usize, number: u32) -> (u16, u16) {
     (source, own)
 }
 
-/// The time of each packet of all streams in their order, and its stream.
+/// The times of the packets of all streams, in order, each with its stream.
 struct Dues {
     streams: Vec<Arrivals>,
     end_s: f64,
@@ -148,7 +149,7 @@ impl Arrivals {
 
 impl Dues {
     fn new(streams: &[Stream], duration: Duration, random: &SplitMix64) -> Dues {
-        // Each rate has packets of its own.
+        // Each rate has its own packets.
         let arrivals = streams.iter().enumerate().map(|(n, stream)| {
             let rate = (stream.packets_per_s.to_bits() >> 32) as u32;
             Arrivals::new(stream, random.fork(n as u32).fork(rate))
@@ -205,7 +206,7 @@ mod tests {
         // 10 000 expected, sd 100.
         let cross: Vec<f64> = of(1).map(|(at, _)| at.as_secs_f64()).collect();
         assert!((9600..10_400).contains(&cross.len()), "{}", cross.len());
-        // The gaps of a Poisson process are as wide as their mean.
+        // The standard deviation of a Poisson process's gaps equals their mean.
         let gaps: Vec<f64> = cross.windows(2).map(|w| w[1] - w[0]).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::wire::{Event, Pair, What};
 use control::timeouts::budget::POLL_MIN;
 
-/// A packet that was sent; its number is its place.
+/// A packet that was sent; the packet's number is its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     pub flow: u32,
@@ -23,7 +23,7 @@ pub struct Evidence<'a> {
     pub asked: &'a [bool],
     /// In the order of time.
     pub events: &'a [Event],
-    /// The switch puts entries out, without a word of it where there is none in the protocol.
+    /// The switch evicts entries, without a report where the protocol has none.
     pub evicts: bool,
 }
 
@@ -34,22 +34,23 @@ pub struct Judged {
     pub lost: u64,
     /// Lost packets that had been sent to the controller.
     pub lost_asked: u64,
-    /// Entries set where none was known to be.
+    /// Entries set where no entry was known.
     pub entries_set: u64,
-    /// Taken out by the controller, and not because their time was over elsewhere.
+    /// Entries removed by the controller, but not because they had expired elsewhere.
     pub evicted: u64,
-    /// Evictions of active flows: the flow sent within its last gap before, and within the same
-    /// time after, while the entry would have been there; and that packet had no entry.
+    /// Evictions of active flows. The flow sent within its last gap before, and within the same
+    /// time after, while the entry would still have been present; and the later packet had no
+    /// entry.
     pub evicted_active: u64,
-    /// Likewise, put out by the switch, as far as it says so or a packet has missed one before its
-    /// time was over.
+    /// The same for entries evicted by the switch, as far as the switch reports them or a packet
+    /// missed an entry before its expiry.
     pub put_out: u64,
     pub put_out_active: u64,
-    /// Packets without an entry of flows that had one and sent within their last gap.
+    /// Packets without an entry, of flows that had an entry and sent within their last gap.
     pub lapsed: u64,
 }
 
-/// An entry that was set so long ago is there.
+/// The time after which an entry that was set counts as present.
 const ACTIVE_AFTER_NS: u64 = 500_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -87,7 +88,7 @@ pub fn judge(seen: &Evidence) -> Judged {
     judged
 }
 
-/// Places of things, in their order, by the group that each is in.
+/// The places of things, in order, by the group of each.
 struct Groups {
     starts: Vec<usize>,
     places: Vec<u32>,
@@ -126,12 +127,12 @@ impl Groups {
 #[derive(Default)]
 struct Life {
     entry: Option<Entry>,
-    /// It has had an entry since then.
+    /// The time when the flow's first entry was set.
     known_since_ns: Option<u64>,
     sent_ns: Option<u64>,
     gap_ns: Option<u64>,
     taken: Option<Taken>,
-    /// When the controller last took its entry out.
+    /// When the controller last removed the flow's entry.
     deleted_ns: Option<u64>,
 }
 
@@ -142,7 +143,7 @@ struct Entry {
     hard_s: u16,
 }
 
-/// An entry that is gone; the flow was active if it misses it by then.
+/// A removed entry; the flow was active if it misses the entry by then.
 struct Taken {
     until_ns: u64,
     by_switch: bool,
@@ -162,14 +163,15 @@ impl Life {
                 });
             }
             What::Expired => self.entry = None,
-            // It confirms what it was told, at times after the next entry has been sent.
+            // The switch confirms the controller's request, at times after the next entry has been
+            // sent.
             What::Gone if self.was_deleted(at_ns) => {}
             What::Deleted | What::Gone => {
                 let by_switch = event.what == What::Gone;
                 if !by_switch {
                     self.deleted_ns = Some(at_ns);
                 }
-                // Once for all switches on the way.
+                // Counted once for all switches on the path.
                 let Some(entry) = self.entry.take() else {
                     return;
                 };
@@ -190,7 +192,7 @@ impl Life {
         }
     }
 
-    /// A packet had no entry. One that should be there has been put out.
+    /// Handles a packet without an entry. An entry that should be present has been evicted.
     fn handle_missing(&mut self, at_ns: u64, judged: &mut Judged) {
         let sent_ns = self.sent_ns.unwrap_or(at_ns);
         let is_due = |entry: &Entry| {
@@ -229,14 +231,14 @@ impl Life {
             .is_some_and(|deleted_ns| at_ns - deleted_ns < SECOND_NS)
     }
 
-    /// A flow of one packet so far has none; then it is as active as a read can show.
+    /// A flow of one packet so far has no gap; then it is as active as a read can show.
     fn gap_ns(&self) -> u64 {
         self.gap_ns.unwrap_or(POLL_MIN.as_nanos() as u64)
     }
 }
 
 impl Entry {
-    /// Had no further packet come.
+    /// The time when the entry ends if no further packet arrives.
     fn ends_ns(&self, sent_ns: u64) -> u64 {
         let after = |since_ns: u64, timeout_s: u16| match timeout_s {
             0 => u64::MAX,
@@ -291,7 +293,7 @@ mod tests {
         What::Set { idle_s, hard_s: 0 }
     }
 
-    /// Every 200 ms until 800 ms; the first and the last ask.
+    /// A packet every 200 ms until 800 ms; the first and the last ask.
     const SENT: [(u32, u64); 5] = [(0, 0), (0, 200), (0, 400), (0, 600), (0, 800)];
 
     #[test]
@@ -329,7 +331,7 @@ mod tests {
 
     #[test]
     fn an_entry_goes_once_and_is_told_by_whom() {
-        // The switch confirms it, and the rest of the path goes after it.
+        // The switch confirms the removal, and the rest of the path is removed after it.
         let events = [
             (1, 0, set(10)),
             (300, 0, What::Deleted),
@@ -408,7 +410,7 @@ mod tests {
         let found = judge(&Evidence {
             sent: &sent,
             pairs: &PAIRS,
-            // The last one is beyond what was heard.
+            // The last packet is beyond the marks.
             arrived: &[true, false, true],
             asked: &[true, true],
             events: &[],

@@ -1,9 +1,9 @@
 //! `kind = "trace"`: the flows of the simulator as packets that may not find room for their entries
 //! in a switch's table.
 //!
-//! A flow is a pair of Ethernet addresses. Each packet bears its number. The lab sees it where it
-//! arrives and, if it met no entry, on the control channel. There it also sees what the controller
-//! does to entries.
+//! A flow is a pair of Ethernet addresses. Each packet carries its number. The lab sees a packet
+//! where it arrives and, if the packet met no entry, on the control channel. There the lab also
+//! sees what the controller does to entries.
 
 mod judge;
 mod sender;
@@ -36,19 +36,19 @@ use sender::{Sent, send_trace};
 use wire::{Arrivals, Messages, announcement};
 
 pub struct Trace {
-    /// Entries that each switch's table holds.
+    /// The number of entries for which each switch's table has room.
     entries: u32,
     /// New flows, as multiples of those that fill the table when each entry outlives its flow by
     /// `fits_idle`.
     load: f64,
     fits_idle: Duration,
     destinations: u16,
-    /// A full switch puts an entry out instead of refusing another.
+    /// A full switch evicts an entry instead of refusing another.
     evicts: bool,
     simulated: Simulated,
 }
 
-/// The policy of the simulator that the network is compared with.
+/// The simulator's policy with which the network is compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Simulated {
     Lru,
@@ -70,14 +70,14 @@ pub const FIGURES: [(&str, Shape); 21] = [
     ("duplicates", ONE),
     // Packets that were sent to the controller.
     ("misses", ONE),
-    // The same of the simulator.
+    // The same in the simulator.
     ("simulated_misses", ONE),
     // Misses of flows that had an entry and sent within their last gap.
     ("lapsed", ONE),
     // Entries that the controller removed before their time, and those of active flows.
     ("evicted", ONE),
     ("evicted_active", ONE),
-    // The same by the switch.
+    // The same, removed by the switch.
     ("put_out", ONE),
     ("put_out_active", ONE),
     ("flow_adds", ONE),
@@ -90,7 +90,7 @@ pub const FIGURES: [(&str, Shape); 21] = [
     ("reads", ONE),
     // 0.9 of the table, and the most entries set between two reads of one switch.
     ("bound", ONE),
-    // Frames or segments that were there and not seen.
+    // Frames or segments that the captures missed.
     ("unseen", ONE),
 ];
 
@@ -101,10 +101,10 @@ const FITS_IDLE_MAX: Duration = Duration::from_secs(3600);
 const DESTINATIONS: u64 = 256;
 /// The entries are addresses of hosts at one port, of which a controller may allow no more.
 const DESTINATIONS_MAX: u64 = 4096;
-/// Before the first packet no destination is announced for so long.
+/// No destination is announced for this long before the first packet.
 const QUIET: Duration = Duration::from_millis(300);
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(400);
-/// For the last packets to arrive.
+/// Time for the last packets to arrive.
 const REST: Duration = Duration::from_millis(1500);
 /// One way between switch and controller, as in the simulator's own scenarios.
 const SIMULATED_DELAY: Duration = Duration::from_millis(1);
@@ -140,8 +140,8 @@ impl Trace {
         }
     }
 
-    /// Shows the controller where each destination is, again and again until shortly before the
-    /// first packet. No entry is set for any.
+    /// Announces each destination to the controller, again and again until shortly before the first
+    /// packet. No entry is set for any destination.
     fn announce(&self, stage: &Stage) -> Result<(), Failure> {
         let to = &stage.ends[0].to;
         let failed = |e: std::io::Error| Failure::machine(format!("hosts of {to}: {e}"));
@@ -157,7 +157,7 @@ impl Trace {
         Ok(())
     }
 
-    /// All figures but the simulator's.
+    /// All figures except the simulator's.
     fn figures_of(
         &self,
         sent: &Sent,
@@ -281,7 +281,7 @@ struct Findings {
     figures: Vec<(&'static str, f64)>,
     simulation: table::Setup,
     seed: u64,
-    /// Found when a column asks for it, so that no simulation runs beside the measurement.
+    /// Computed when a column asks for it, so that no simulation runs beside the measurement.
     simulated_misses: OnceLock<f64>,
 }
 

@@ -11,7 +11,7 @@ use sim::table;
 use super::judge::Packet;
 use super::wire::{Pair, Template};
 
-/// Packets that are due so close to now are not slept for.
+/// The sender does not sleep for packets due this soon.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub struct Sent {
     pub late_max: Duration,
 }
 
-/// Sends what the trace of a seed has within `lasts`.
+/// Sends the packets that the trace of a seed has within `lasts`.
 pub fn send_trace(
     socket: &OwnedFd,
     traffic: table::Traffic,
@@ -74,8 +74,8 @@ fn sleep_until(due: Instant) {
     }
 }
 
-/// The addresses of each flow: its destination's, and a source that no other flow to there has.
-/// A source so has flows to several destinations, as hosts do.
+/// The addresses of each flow: its destination, and a source that no other flow to the destination
+/// has. A source thus has flows to several destinations, as hosts do.
 #[derive(Default)]
 struct Addresses {
     /// Addresses by flow.
@@ -89,8 +89,8 @@ impl Addresses {
     fn of(&mut self, flow: u32, destination: u16) -> Pair {
         let (flow, to) = (flow as usize, usize::from(destination));
         if flow >= self.pairs.len() {
-            // No packet of those before it has come yet; whatever asks for such a one finds
-            // nothing.
+            // The flows before this one have sent no packet yet; whatever asks for one of these
+            // flows finds nothing.
             let none = Pair {
                 source: u32::MAX,
                 destination: u16::MAX,

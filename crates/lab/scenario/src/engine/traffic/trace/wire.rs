@@ -21,11 +21,11 @@ const MAGIC: [u8; 4] = *b"tbl1";
 const HEADERS_BYTES: usize = 14 + 20 + 8;
 const FRAME_BYTES: usize = HEADERS_BYTES + 8;
 const UDP_CHECKSUM: std::ops::Range<usize> = 40..42;
-/// One of those that IEEE 802 leaves to experiments.
+/// An EtherType that IEEE 802 leaves to experiments.
 const ETH_TYPE_EXPERIMENT: u16 = 0x88b5;
 
 impl Pair {
-    /// Locally administered, as those of hosts and of controllers are not.
+    /// A locally administered address, unlike those of hosts and of controllers.
     fn source(self) -> MacAddr {
         let [a, b, c, d] = self.source.to_be_bytes();
         MacAddr([0x06, b's', a, b, c, d])
@@ -51,7 +51,7 @@ fn to(destination: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(number.try_into().ok()?))
 }
 
-/// A frame from a destination to everybody, which shows the controller where it is.
+/// A broadcast frame from a destination, which shows the controller where the destination is.
 pub fn announcement(number: u16) -> Vec<u8> {
     let everybody = MacAddr([0xff; 6]);
     build::ethernet(
@@ -74,7 +74,7 @@ impl Template {
         payload.extend([0; 4]);
         let (from, to) = (host(destination(0), 1), host(destination(0), 2));
         let mut frame = build::udp(from, to, (PORT, PORT), &payload);
-        // None, which UDP over IPv4 may have: the number differs from packet to packet.
+        // No checksum, which UDP over IPv4 permits: the number differs from packet to packet.
         frame[UDP_CHECKSUM].fill(0);
         Template { frame }
     }
@@ -94,7 +94,7 @@ fn number(frame: &[u8]) -> Option<usize> {
     Some(u32::from_be_bytes(number) as usize)
 }
 
-/// Marks a packet; whether it had been before.
+/// Marks a packet. Returns whether it was marked before.
 fn mark(seen: &mut Vec<bool>, number: usize) -> bool {
     if number >= seen.len() {
         seen.resize(number + 1, false);
@@ -123,13 +123,13 @@ impl Listener for Arrivals {
 /// Something that happens to the entry of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Timeouts of 0 are none.
+    /// A timeout of 0 means none.
     Set { idle_s: u16, hard_s: u16 },
-    /// The controller takes it out.
+    /// The controller removes the entry.
     Deleted,
-    /// The switch says that its time was over.
+    /// The switch reports that the entry expired.
     Expired,
-    /// The switch says that it is gone for another reason.
+    /// The switch reports that the entry was removed for another reason.
     Gone,
 }
 
@@ -164,7 +164,7 @@ struct SinceRead {
     most: usize,
 }
 
-/// Messages about the trace's packets. Errors and reads are all that there were.
+/// Messages about the trace's packets. Errors and reads count all of their kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub flow_adds: u64,
@@ -201,7 +201,7 @@ impl Messages {
         }
     }
 
-    /// Segments missed, so that messages may be.
+    /// The number of missed segments; messages may be missing with them.
     pub fn gaps(&self) -> u64 {
         self.connections.gaps()
     }
@@ -217,13 +217,13 @@ impl Listener for Messages {
 }
 
 impl Log {
-    /// Entries set between two reads of one switch's statistics, where there were most.
+    /// The most entries set between two reads of one switch's statistics.
     pub fn set_per_read_max(&self) -> usize {
         let reads = self.reads.values();
         reads.map(|r| r.most.max(r.set.len())).max().unwrap_or(0)
     }
 
-    /// A message of OpenFlow 1.3 to 1.5; `None` if it is about nothing of ours.
+    /// Handles a message of OpenFlow 1.3 to 1.5; `None` if it is not about our traffic.
     fn handle(&mut self, connection: u16, message: &[u8], at_ns: u64) -> Option<()> {
         let word = |at: usize| Some(u16::from_be_bytes(*message.get(at..)?.first_chunk()?));
         let counts = &mut self.counts;
@@ -281,12 +281,12 @@ fn is_to_destination(message: &[u8]) -> bool {
     matches!(addresses(message), Some([Some(destination), None]) if to(destination).is_some())
 }
 
-/// Whether it is a FLOW_REMOVED of 1.5.
+/// Whether a message is a FLOW_REMOVED of 1.5.
 fn is_short_removed(message: &[u8]) -> bool {
     message.first_chunk() == Some(&[V15, TYPE_FLOW_REMOVED])
 }
 
-/// Destination and source of the match of a FLOW_MOD or FLOW_REMOVED, where it says them exactly.
+/// Destination and source in the match of a FLOW_MOD or FLOW_REMOVED, where they are exact.
 fn addresses(message: &[u8]) -> Option<[Option<&[u8]>; 2]> {
     const ETH_DST: [u8; 4] = [0x80, 0x00, 0x06, 0x06];
     const ETH_SRC: [u8; 4] = [0x80, 0x00, 0x08, 0x06];
@@ -323,7 +323,7 @@ mod tests {
     fn handle(log: &mut Log, message: &Message) -> Option<()> {
         let frame = encode(Version::V13, Xid(1), message).unwrap();
         for cut in 0..frame.bytes().len() {
-            // What is cut short is no harm, and mostly nothing.
+            // A truncated message does no harm, and mostly yields nothing.
             Log::default().handle(1, &frame.bytes()[..cut], 7);
         }
         log.handle(1, frame.bytes(), 7)
@@ -444,7 +444,7 @@ mod tests {
             log.handle(connection, frame.bytes(), 0);
             log.set_per_read_max()
         };
-        // A repetition is none more, and another switch has a table of its own.
+        // A repeated entry does not count again, and another switch has a table of its own.
         assert_eq!([set(1, 1), set(1, 2), set(1, 2), set(2, 3)], [1, 2, 2, 2]);
         handle(&mut log, &read);
         assert_eq!((log.set_per_read_max(), log.counts.reads), (2, 1));

@@ -3,7 +3,7 @@ use super::*;
 const CIRCUIT: &str = "cookie=0x61757374c21a11";
 const POLICY: &str = "cookie=0x61757374c21a1000, table=1, priority=";
 
-/// The entry at a place of a circuit, each at a switch of its own.
+/// The entry at one place of a circuit; each place is at a switch of its own.
 fn circuit(rank: u8) -> String {
     format!(
         "switch s{rank}\n {CIRCUIT}{rank:02x}, priority=3101,ip,in_port={rank},nw_src=10.0.0.1,\
@@ -20,7 +20,7 @@ fn path(leads: bool) -> String {
     format!("switch s1\ncookie=0x61757374c21a0200, priority=2000 actions=output:1{on}\n")
 }
 
-/// The database with a port of these queues, and a rate.
+/// A database with one port that has these queues and this rate.
 fn port(name: &str, queues: &[u32], rate: u32) -> String {
     let ours = json!([
         "map",
@@ -63,7 +63,7 @@ fn found(lines: &[String]) -> Found {
     Found::read(&lines.concat()).unwrap()
 }
 
-/// Only these lines of the whole, and others.
+/// Judges only these lines of the whole, and further lines.
 fn judged(kept: &[usize], more: &[String]) -> [Tally; 3] {
     let kept: Vec<String> = kept.iter().map(|n| lines()[*n].clone()).collect();
     found(&[&kept, more].concat()).judge(&found(&lines()))
