@@ -618,7 +618,7 @@ impl Entry {
         instructions.iter().any(goes_on)
     }
 
-    /// Reads an entry that [`Entry::to_add`] once made, perhaps changed by [`Entry::lead_on`];
+    /// Reads an entry that [`Entry::to_add`] once made, perhaps changed by `Entry::lead_on`;
     /// `None` if it has another shape. Anybody who may write a flow can use our cookie, so only
     /// entries that we could have sent are accepted.
     pub fn from_stats(stats: &FlowStats) -> Option<Entry> {
