@@ -56,8 +56,8 @@ pub fn replace(security: &Security, credentials: Arc<Credentials>) {
 }
 
 /// Reloads a relay's credentials when their files change. SIGHUP rereads all of them, reports how
-/// many have changed, and does nothing if there are no certificates. The tasks also warn once a day
-/// about certificates that expire soon. They end with the returned set. The files were read after
+/// many have changed, and warns if there are no certificates. The tasks also warn once a day about
+/// certificates that expire soon. They end with the returned set. The files were read after
 /// `begun`.
 pub fn keep(
     begun: SystemTime,

@@ -113,7 +113,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// When to set flow entries
+    /// How and when to set flow entries
     #[arg(long, value_enum)]
     mode: Option<Mode>,
 

@@ -83,7 +83,7 @@ pub enum EdgeUpdate {
     Vlans(BTreeMap<PortNo, PortVlans>),
     /// The ports of the switch's bonds.
     Bonds(BTreeMap<PortNo, BondPort>),
-    /// The mirrored ports: packets sent out of them go to other ports as well.
+    /// The ports whose outgoing packets go to other ports as well.
     Mirrors(BTreeMap<PortNo, Vec<PortNo>>),
     /// The switch's table is full: until then the edge only forwards packets and sets no entries.
     Pause(Instant),

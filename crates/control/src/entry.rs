@@ -469,7 +469,7 @@ impl EntryKey {
     }
 
     /// Deletes this entry, and no other. 1.3 also compares the cookie, so that another owner's
-    /// entry with the same match stays; 1.0 has no cookie masks and compares only the match.
+    /// entry with the same match stays; 1.0 has no cookie masks and relies on the match.
     pub fn to_delete(self) -> FlowMod {
         FlowMod {
             command: FlowModCommand::DeleteStrict,

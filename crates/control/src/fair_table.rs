@@ -1,12 +1,13 @@
 //! A map from MAC addresses that shares its room among ports: addresses of one port never keep
 //! another port's address out.
 //!
-//! Each port has its addresses in the order in which they were last heard. A new address takes the
-//! room of another one: of its own port if that has its share, of the greediest port of its switch
-//! if the switch has its share, or of the greediest port of the greediest switch if the table is
-//! full. That port's address unheard for the longest time is evicted. Addresses that have answered
-//! a question at their place are *proven*, and are evicted after all others of their port. A port
-//! that goes down leaves its addresses behind: they still count to it, and are evicted first.
+//! Each port has its addresses in the order in which they were last heard. An address that needs
+//! room takes that of another one: of its own port if that has its share, of the greediest port of
+//! its switch if the switch has its share, or of the greediest port of the greediest switch if the
+//! table is full. That port's address unheard for the longest time is evicted. Addresses that have
+//! answered a question at their place are *proven*, and are evicted after all others of their port.
+//! A port that goes down leaves its addresses behind: they still count to it, and are evicted
+//! first.
 //!
 //! The slots lie close together, and only the index and their neighbours in a port's list point at
 //! them, so that a host takes 20 bytes, and 5 to 10 in the index.
@@ -265,7 +266,7 @@ impl<V> FairTable<V> {
     }
 
     /// Adds an unknown address, and returns the address evicted for it. A few `spared` addresses
-    /// are passed over; after these, one of another port is evicted all the same.
+    /// are passed over; after these, one is evicted all the same, but only of another port.
     pub(crate) fn insert(
         &mut self,
         now: Instant,

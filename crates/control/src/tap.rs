@@ -47,7 +47,7 @@ pub struct Tap {
     /// Whether static entries `before` auster's own take precedence, for a tap that diverts
     /// packets.
     pub is_after: bool,
-    /// Maximum number of packets per second of one switch.
+    /// Maximum number of packets from one switch per second.
     pub rate_max: u32,
     /// The number of bytes of each packet that the switch sends, from its start. `u16::MAX`: all.
     pub bytes: u16,

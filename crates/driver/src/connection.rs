@@ -157,7 +157,7 @@ struct Task {
     /// Whether the first message of `rest` is whole.
     has_whole: bool,
     output: Output,
-    /// Whether the peer has yet to take part of the last write.
+    /// Whether the peer did not take all of the last write.
     is_stuck: bool,
     /// The time when the peer last took a byte, or had none to take.
     written_at: Instant,

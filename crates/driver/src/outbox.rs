@@ -10,9 +10,10 @@ use openflow::{Frame, MessageKind};
 use super::Ended;
 
 /// One connection's queue from the application thread to its task, bounded by the bytes in it. The
-/// application itself bounds the messages that change a switch's state: they wait for its barriers.
-/// It sends packets whether or not a peer keeps up, so the queue drops them for a slow peer, as a
-/// link would. A peer that lets the queue fill with anything else loses the connection.
+/// application itself bounds the messages that change a switch's state: it lets only so many wait
+/// for its barriers. It sends packets whether or not a peer keeps up, so the queue drops them for a
+/// slow peer, as a link would. A peer that lets the queue fill with anything else loses the
+/// connection.
 #[derive(Default)]
 pub(super) struct Outbox {
     queue: Mutex<Queue>,

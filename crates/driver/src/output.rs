@@ -99,7 +99,7 @@ impl Output {
     }
 
     /// Writes everything, with one call where that is possible; ready when everything is written.
-    /// `written` also counts the bytes of a pending write. Cancel-safe.
+    /// `written` counts the bytes written, also while it is not ready. Cancel-safe.
     pub(super) fn poll_write(
         &mut self,
         context: &mut Context<'_>,

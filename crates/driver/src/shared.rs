@@ -236,8 +236,8 @@ impl Shared {
         allowed.as_ref().is_none_or(|allowed| allowed.contains(&id))
     }
 
-    /// Ends the connections of datapaths that are not among these. A task
-    /// publishes its datapath's id before it looks, so a new connection is found here or there.
+    /// Ends the connections of datapaths that are not among these. A task publishes its datapath's
+    /// id before it checks it, so a new connection is found here or there.
     pub(super) fn set_allowed(&self, allowed: Option<BTreeSet<DatapathId>>) {
         *super::lock(&self.allowed) = allowed;
         let state = self.state();

@@ -7,8 +7,8 @@ use crate::property::Property;
 use crate::stat::Stat;
 use crate::types::{BucketId, GroupId, MeterId, PortNo, QueueId, TableId};
 
-/// One action. The 1.0 codec maps SET_VLAN_VID, SET_NW_SRC … to an equivalent `SetField` and back.
-/// Actions of 1.0 without an equivalent keep their own names.
+/// One action. The 1.0 codec maps SET_DL_SRC, SET_NW_SRC … to an equivalent `SetField` and back.
+/// Actions of 1.0 without an equivalent, such as SET_VLAN_VID, keep their own names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// OFPAT_OUTPUT: sends the packet to a port.

@@ -119,8 +119,8 @@ impl Frame {
         MessageKind::from_wire(self.version_byte(), self.type_byte())
     }
 
-    /// Type that the message stands for. An ONF extension of 1.3 is an EXPERIMENTER message; this
-    /// is the type of the 1.4 message with the same meaning.
+    /// Type that the message stands for: its own, except for an ONF extension of 1.3, which is an
+    /// EXPERIMENTER message and stands for the 1.4 message with the same meaning.
     pub fn meaning(&self) -> MessageKind {
         onf_kind(&self.bytes).unwrap_or_else(|| self.kind())
     }

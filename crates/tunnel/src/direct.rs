@@ -206,7 +206,7 @@ impl Direct {
         finished.into_iter().map(|c| (name.clone(), c)).collect()
     }
 
-    /// Closes the connections that are still being carried, once their tasks have ended.
+    /// Closes the connections that are still open here. Call this once their tasks have ended.
     pub fn close_all(&self) {
         let open: Vec<Arc<Carried>> = self.lock().open.values().cloned().collect();
         open.iter().for_each(|carried| self.close(carried));

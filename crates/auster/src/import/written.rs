@@ -186,7 +186,8 @@ fn ports(
 /// Ports with the same VLANs and access lists.
 type Group<'s> = ((&'s Member, &'s [usize]), Vec<(u32, &'s Port)>);
 
-/// The ports of a switch by their VLANs: links and ports outside all VLANs first, others by number.
+/// The ports of a switch by their VLANs and access lists: links and targets of mirrors first, then
+/// ports outside all VLANs without lists, then all others by number.
 fn groups(switch: &Switch) -> Vec<Group<'_>> {
     // A range has thousands of ports with one long list, which is compared once.
     let mut numbers: BTreeMap<&BTreeSet<u16>, usize> = BTreeMap::new();

@@ -30,8 +30,8 @@ const TICK: Duration = Duration::from_millis(100);
 const PROBE_TIME_MAX: Duration = Duration::from_secs(6);
 const PROBE_BUFFER_BYTES: usize = 1024;
 
-/// Nudges the bridges whose target is `openflow`: after each fresh session of `end`, and whenever
-/// the controller has left all of these bridges and is back.
+/// Nudges the bridges whose target is `openflow`: whenever `end` has begun a fresh session, and
+/// whenever the controller has left all of these bridges and is back.
 pub async fn run(end: Arc<End>, database: Method, openflow: Method) {
     // A fresh session is no sign that the controller answers.
     let mut is_expected = false;

@@ -74,7 +74,7 @@ impl Kept {
         self.databases.views()
     }
 
-    /// Sets the BFD interval, and retries failed sessions.
+    /// Sets the BFD interval, and tries BFD again on links where it has failed.
     pub fn set_bfd_interval(&self, interval: Option<Duration>) {
         self.bfd.send_replace(interval);
     }

@@ -162,7 +162,8 @@ impl Bench {
         }
     }
 
-    /// Has the switch carry out a message as its version encodes it. Returns such replies.
+    /// Has the switch carry out a message as its version encodes it. Returns the replies in the
+    /// same way.
     fn switch_takes(&mut self, message: Message) -> Result<Vec<Message>, ErrorKind> {
         let version = self.version;
         let carried = |message: &Message| {

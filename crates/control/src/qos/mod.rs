@@ -60,11 +60,11 @@
 //! # One entry for both datapaths
 //!
 //! The kernel's datapath puts a packet into the queue that `set_queue` names. Open vSwitch's
-//! userspace datapath does not. If the port has a QoS record of type `linux-noop`, it writes the
-//! code point of a queue's record into the packets of `set_queue`. Filters of the kernel then
-//! choose the class by that code point. So the entries are the same, and [`plan::PortPlan`] lists
-//! the needs of a port. A packet then has another code point at the next switch, where policies
-//! match a service by either code point.
+//! userspace datapath does not. But if the port has a QoS record of type `linux-noop`, that
+//! datapath writes the code point of a queue's record into the packets of `set_queue`. Filters of
+//! the kernel then choose the class by that code point. So the entries are the same, and
+//! [`plan::PortPlan`] lists the needs of a port. A packet then has another code point at the next
+//! switch, where policies match a service by either code point.
 
 pub mod asked;
 pub mod check;

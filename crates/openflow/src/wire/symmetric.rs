@@ -67,8 +67,8 @@ pub(super) fn encode(
     Ok(true)
 }
 
-/// Reads a HELLO. Versions before 1.3 give it no body and ask to ignore one, so wrong elements are
-/// ignored there. From 1.3 on a wrong element is an error.
+/// Reads a HELLO. Versions before 1.3 give it no body and ask to ignore one, so a body with a wrong
+/// element is ignored there. From 1.3 on a wrong element is an error.
 fn decode_hello(frame: &Frame) -> Result<Hello, DecodeError> {
     let mut r = Reader::body_of(frame, "HELLO");
     match decode_hello_elements(&mut r) {

@@ -10,8 +10,8 @@
 //!
 //! With [`QueueSelection::Dscp`] the kernel beside the switch makes the queues, so the rows alone
 //! are no queues yet. The program that makes them reports the result ([`InKernel`]) and the
-//! counters in `external_ids` of the QoS row. The report names its settings, so that a later change
-//! of the rows makes it void.
+//! counters in `external_ids` of the QoS row. The report names the settings that it is about, so
+//! that a later change of the rows makes it void.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

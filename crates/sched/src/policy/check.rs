@@ -375,8 +375,8 @@ fn within(narrow: &Rule, wide: &Rule) -> bool {
         && implied(&narrow.fields, &wide.fields)
 }
 
-/// Reports types of messages without a rule or a default. Data packets need no rule: a channel with
-/// a link of its own has none.
+/// Reports types of messages without a rule or a default. Data packets need no rule: where the
+/// channel has a link of its own, there are no data packets.
 fn uncovered(draft: &Draft, problems: &mut Vec<Problem>) {
     if draft.default.is_some() || draft.rules.is_empty() {
         return;

@@ -37,7 +37,7 @@ use super::{Handle, copies, packets};
 const CONNECTIONS_MAX: usize = 64;
 const LINE_BYTES_MAX: u64 = 16 << 10;
 /// A member sends 10 heartbeats a second, and a few questions when another member is silent. Twice
-/// a second it sends the edges of its switches, some hundred to a line. It sends at most
+/// a second it sends the edges of its switches, some hundred switches to a line. It sends at most
 /// [`PACKETS_PER_SECOND_MAX`] packets at once, and as many in a second.
 const LINES_PER_SECOND_MAX: u32 = 1000;
 const HELLO_MAX: Duration = Duration::from_secs(3);

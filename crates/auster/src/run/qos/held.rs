@@ -44,7 +44,7 @@ pub struct Layers {
     has_vlans: bool,
     /// Whether auster forwards nothing, so that no request may choose packets.
     has_no_forwarding: bool,
-    /// Whether a change may have been made or not: the controller did not answer in time.
+    /// Whether it is unknown if a change was made: the controller did not answer in time.
     is_unsure: bool,
 }
 
