@@ -74,7 +74,7 @@ pub(super) struct AccessControl {
     shallow: BTreeSet<DatapathId>,
     onward: BTreeSet<DatapathId>,
     is_reading: bool,
-    /// Hosts with an address by DHCP, at ports that are bound to such addresses.
+    /// Hosts with an address by DHCP, at ports that are bound to such hosts.
     pub(super) learned: Learned,
     /// The switches with such ports whose entries have been taken over.
     adopted: BTreeSet<DatapathId>,

@@ -305,7 +305,7 @@ pub enum Alarm {
         at: Location,
     },
     /// A DHCP server has given a host an address that another host has. The port is not bound to
-    /// the address.
+    /// the claimant with this address.
     BindingTaken {
         at: Location,
         ip: Ipv4Addr,

@@ -13,9 +13,11 @@
 //!   destination to the ingress. It holds the question until every switch has confirmed them and
 //!   [`SETTLE`](super::entries::SETTLE) has passed. The answer may find an entry and never reach
 //!   the controller.
-//! - When a previously unknown host answers, its answer arrives and is held in the same way.
-//! - A unicast question, by which hosts confirm a known address, also arrives and is held when no
-//!   entry leads from one host to the other. When there is an entry, nothing has to be done.
+//! - When a previously unknown host answers, its answer reaches the controller and is held in the
+//!   same way.
+//! - A unicast question, by which hosts confirm a known address, also reaches the controller and is
+//!   held when no entry leads from one host to the other. When there is an entry, nothing has to be
+//!   done.
 //!
 //! Open vSwitch's entries are active with their barriers where its datapath keeps no flow for the
 //! coming packets (`cached.rs`). There the controller skips [`SETTLE`] for ARP, which IPv4 follows.

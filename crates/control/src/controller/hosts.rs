@@ -75,7 +75,7 @@ const DETAILS_MAX: usize = 65_536;
 /// Shares of `DETAILS_MAX`, so that neither one switch nor one port can use all of it.
 const DETAILS_PER_SWITCH_MAX: u32 = 32_768;
 const DETAILS_PER_PORT_MAX: u32 = 16_384;
-/// Room for the details of hosts in one VLAN, however many VLANs there are.
+/// Minimum room for the details of hosts in one VLAN, however many VLANs there are.
 const DETAILS_PER_VLAN_MIN: usize = 1024;
 
 /// The hosts of one VLAN, or those outside of all.
@@ -482,8 +482,8 @@ impl Hosts {
         }
     }
 
-    /// Returns a host's detail, or `None` when there is no room for it. A new detail evicts one of
-    /// the port that has most.
+    /// Returns a host's detail, or `None` when there is no room for it. If a new detail evicts
+    /// another, this is one of the port that has most.
     fn detail(&mut self, mac: MacAddr) -> Option<&mut Detail> {
         if self.details.contains(mac) {
             self.details.touch(self.now, mac);

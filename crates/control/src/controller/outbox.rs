@@ -434,8 +434,8 @@ impl Outbox {
         sent.is_some_and(|sent| sent.places.contains(place))
     }
 
-    /// Whether the edge of a switch may forward packets for a host elsewhere since its report was
-    /// requested.
+    /// Whether the edge of a switch may forward packets to a host in another way since the switch's
+    /// report was requested.
     pub(super) fn has_told(&self, dpid: DatapathId, host: MacAddr) -> bool {
         let sent = self.sent.get(&dpid);
         sent.is_some_and(|sent| sent.hosts.contains(&host))

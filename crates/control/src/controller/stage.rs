@@ -20,7 +20,7 @@ pub(super) struct Stage {
     /// The delay between the confirmation of the previous stage and this stage.
     pub delay: Duration,
     pub changes: Vec<Change>,
-    /// Switches changed elsewhere: they are asked for a barrier as well.
+    /// Switches changed by others than this stage: they are asked for a barrier as well.
     pub confirm: Vec<DatapathId>,
     /// Changes of the fabric.
     pub fabric: Vec<FabricChange>,
@@ -95,7 +95,7 @@ impl Stage {
 /// The switches that are to confirm a stage.
 pub(super) struct Switches {
     all: Vec<DatapathId>,
-    /// The switches among them that were changed elsewhere.
+    /// The switches among them that others than the stage have changed.
     confirm: Vec<DatapathId>,
 }
 

@@ -233,7 +233,7 @@ impl Controller {
     }
 
     /// Sends a packet to a known host: through the edge where it entered, which answers such
-    /// packets itself from now on, or by itself where the fabric has no route to the host.
+    /// packets itself from now on, or by packet-out where the fabric has no route to the host.
     fn deliver_member(
         &mut self,
         (packet, raw): (&Packet<'_>, &bytes::Bytes),

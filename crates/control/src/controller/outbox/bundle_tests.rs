@@ -52,7 +52,7 @@ enum Habit {
     Takes,
     RefusesOpen,
     IgnoresOpen,
-    /// It refuses the affected message of the bundle, and carries out the others.
+    /// It refuses a message of the bundle that it cannot carry out, and carries out the others.
     RefusesMember,
     /// It has room in a bundle for one message, and carries it out.
     HasNoRoom,
