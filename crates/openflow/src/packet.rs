@@ -55,8 +55,9 @@ const VLAN_TAGS_MAX: usize = 2;
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct PacketFields {
-    /// Values by field number; 0 where absent.
-    values: [u128; FIELDS.len()],
+    /// Values by field number; 0 where absent. Every field has a place, so reading one needs no
+    /// check of bounds.
+    values: [u128; Field::COUNT],
     /// Bit n is set if field n is present.
     present: u64,
     layout: Layout,
@@ -79,7 +80,7 @@ impl PacketFields {
     /// Reads `frame`, received on `in_port`.
     pub fn parse(in_port: PortNo, frame: &[u8]) -> PacketFields {
         let mut fields = PacketFields {
-            values: [0; FIELDS.len()],
+            values: [0; Field::COUNT],
             present: 0,
             layout: Layout {
                 end: frame.len(),
@@ -105,15 +106,15 @@ impl PacketFields {
     /// The value of `field`, 0 if there is none.
     #[inline]
     pub fn value(&self, field: Field) -> u128 {
-        self.values.get(field as usize).copied().unwrap_or(0)
+        self.values[field as usize]
     }
 
     /// Sets `field` to `value`, for values that a switch knows besides the frame: metadata, tunnel
     /// id. Ignores a field that only 1.4 or 1.5 has.
     #[inline]
     pub fn set(&mut self, field: Field, value: impl Into<u128>) {
-        if let Some(kept) = self.values.get_mut(field as usize) {
-            *kept = value.into() & field.ones();
+        if (field as usize) < FIELDS.len() {
+            self.values[field as usize] = value.into() & field.ones();
             self.present |= 1 << field as u8;
         }
     }
