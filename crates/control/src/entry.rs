@@ -813,14 +813,8 @@ pub(crate) fn is_dropping_guard(row: &FlowStats) -> bool {
 /// Whether an edge must leave a packet-in to the controller: an entry has sent the packet to the
 /// controller for inspection, or for an application.
 pub(crate) fn is_to_be_judged(cookie: Cookie) -> bool {
-    const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
-    let kinds = [
-        EntryKind::Guard,
-        EntryKind::Access,
-        EntryKind::Tap,
-        EntryKind::Guest,
-    ];
-    kinds.iter().any(|kind| cookie.0 & MASK == kind.cookie(0).0)
+    use EntryKind::{Access, Guard, Guest, Tap};
+    matches!(EntryKind::of(cookie), Some(Guard | Access | Tap | Guest))
 }
 
 /// Sends the controller all packets of a host from a port. The entry ends by itself, in case it is
@@ -840,15 +834,13 @@ pub(crate) fn watch(in_port: PortNo, src: MacAddr, generation: u16) -> FlowMod {
 
 /// Whether the cookie of an entry, or of the entry that sent a packet-in, is a tap's.
 pub(crate) fn is_tap(cookie: Cookie) -> bool {
-    const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
-    cookie.0 & MASK == EntryKind::Tap.cookie(0).0
+    EntryKind::of(cookie) == Some(EntryKind::Tap)
 }
 
 /// Whether a packet-in is a copy of a packet that the switch has forwarded. Switches of 1.0 cannot
 /// name the packet-in's entry, and get no entries of this kind.
 pub(crate) fn is_report(cookie: Cookie) -> bool {
-    const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
-    cookie.0 & MASK == EntryKind::Report.cookie(0).0
+    EntryKind::of(cookie) == Some(EntryKind::Report)
 }
 
 /// Whether a host's frame can have this source address.

@@ -828,8 +828,7 @@ fn up() -> Instruction {
 
 /// Whether a switch's entry is one that decides about access.
 pub(crate) fn is_access(cookie: Cookie) -> bool {
-    const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
-    cookie.0 & MASK == EntryKind::Access.cookie(0).0
+    EntryKind::of(cookie) == Some(EntryKind::Access)
 }
 
 /// Whether a switch refuses one of these entries. An error repeats the beginning of the message

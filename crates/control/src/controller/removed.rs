@@ -4,11 +4,8 @@ use clock::{Duration, Instant};
 use openflow::DatapathId;
 use openflow::message::{FlowRemoved, FlowRemovedReason};
 
-use crate::access::tables;
-use crate::entry::{Entry, EntryKey, EntryKind, is_own, is_tap};
-
+use crate::entry::{Entry, EntryKey, EntryKind, is_own};
 use crate::fabric::form;
-use crate::guest;
 use crate::pipeline::PATH_TABLE;
 
 use super::Controller;
@@ -31,32 +28,25 @@ impl Controller {
         removed: &FlowRemoved,
     ) {
         let is_known = is_own(removed.cookie) && self.network.knows(dpid);
-        if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Infrastructure) {
-            return self.infrastructure_removed(now, dpid, removed);
-        }
-        if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Fabric) {
-            return self.fabric_removed(now, dpid, removed);
-        }
-        if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Guard) {
-            return self.guard_removed(dpid, removed);
-        }
-        if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Sender) {
-            return self.sender_removed(dpid, removed);
-        }
-        if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Routed) {
-            return self.routed_removed(now, dpid, removed);
-        }
-        if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Static) {
-            return self.static_removed(dpid, removed);
-        }
-        if is_known && tables::is_access(removed.cookie) {
-            return self.access.handle_removed(dpid, removed, &mut self.outbox);
-        }
-        if is_known && is_tap(removed.cookie) {
-            return self.taps.handle_removed(dpid, removed, &mut self.outbox);
-        }
-        if is_known && guest::of_cookie(removed.cookie).is_some() {
-            return self.guests.handle_removed(dpid, removed, &mut self.outbox);
+        match EntryKind::of(removed.cookie).filter(|_| is_known) {
+            Some(EntryKind::Infrastructure) => {
+                return self.infrastructure_removed(now, dpid, removed);
+            }
+            Some(EntryKind::Fabric) => return self.fabric_removed(now, dpid, removed),
+            Some(EntryKind::Guard) => return self.guard_removed(dpid, removed),
+            Some(EntryKind::Sender) => return self.sender_removed(dpid, removed),
+            Some(EntryKind::Routed) => return self.routed_removed(now, dpid, removed),
+            Some(EntryKind::Static) => return self.static_removed(dpid, removed),
+            Some(EntryKind::Access) => {
+                return self.access.handle_removed(dpid, removed, &mut self.outbox);
+            }
+            Some(EntryKind::Tap) => {
+                return self.taps.handle_removed(dpid, removed, &mut self.outbox);
+            }
+            Some(EntryKind::Guest) => {
+                return self.guests.handle_removed(dpid, removed, &mut self.outbox);
+            }
+            _ => {}
         }
         if is_known && removed.table_id == PATH_TABLE {
             self.handle_put_out(now, dpid, removed.reason);

@@ -67,8 +67,7 @@ pub(super) fn cookie(guest: u8, number: u16) -> Cookie {
 
 /// The guest and the number in an entry's cookie.
 pub(crate) fn of_cookie(cookie: Cookie) -> Option<(u8, u16)> {
-    const MASK: u64 = crate::entry::COOKIE_PREFIX_MASK.0 | 0xff00;
-    let is_its = cookie.0 & MASK == EntryKind::Guest.cookie(0).0;
+    let is_its = EntryKind::of(cookie) == Some(EntryKind::Guest);
     is_its.then_some((cookie.0 as u8, (cookie.0 >> 16) as u16))
 }
 

@@ -357,12 +357,12 @@ impl<'a> Packet<'a> {
             options = Some(&extension[2..]);
         }
         let is_mld = |kind| matches!(kind, MLD_QUERY | MLD1_REPORT | MLD1_DONE | MLD2_REPORT);
-        let is_about = match (protocol, payload.first()) {
+        let is_membership = match (protocol, payload.first()) {
             (IP_ICMPV6, Some(kind)) => is_mld(*kind),
             (IP_PIM, Some(_)) => true,
             _ => false,
         };
-        if !is_about {
+        if !is_membership {
             return Ok(None);
         }
         if len > rest.len() {
