@@ -13,8 +13,9 @@ use openflow::packet::PacketFields;
 use openflow::text::parse_match;
 use openflow::{Field, MatchField};
 
-use crate::run::access::{Stated, verdict_text};
-use crate::run::{Settings, port_of_switch};
+use config::Settings;
+use config::access::{Stated, verdict_text};
+use config::topology::edge_port as port_of_switch;
 
 #[derive(clap::Subcommand)]
 pub enum Command {

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::run::{ApiRole as Role, tokens};
 use cli::failure::Failure;
 use cli::output::{note, say, say_part};
 use cli::table::table;
+use config::tokens::{self, Role};
 
 #[derive(clap::Subcommand)]
 pub enum Command {

@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::health;
-use crate::run::Settings;
-use crate::run::cluster::operator::View;
+use cluster::operator::View;
+use config::Settings;
 
 #[derive(clap::Subcommand)]
 pub enum Command {

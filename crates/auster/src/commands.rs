@@ -8,7 +8,7 @@ use cli::{failure, log, pages};
 
 use crate::{
     acl, api, cluster, config, events, health, import, ofp, pki, policy, qos, queues, relay,
-    reload, run, state, support, top, trace, version,
+    reload, state, support, top, trace, version,
 };
 
 /// The southbound of an OpenFlow network, made fast, safe and predictable.
@@ -29,7 +29,7 @@ pub enum Command {
 Example:
   auster run --listen ptcp:6653
   auster run pssl:6653 -p c1-privkey.pem -c c1-cert.pem -C pki/switchca/cacert.pem")]
-    Run(run::Args),
+    Run(::config::Args),
     /// Make a running auster run reread its configuration, and print the changes
     #[command(after_help = reload::EXAMPLE)]
     Reload(reload::Args),

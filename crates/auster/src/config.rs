@@ -5,7 +5,9 @@ use cli::output::{say, say_part};
 use cli::table::table;
 use serde_json::Value;
 
-use crate::run::{self, effective, schema};
+use config::settings::schema::schema;
+
+use crate::run::effective;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -29,7 +31,7 @@ Example:
 #[derive(clap::Args)]
 pub struct ShowArgs {
     #[command(flatten)]
-    run: run::Args,
+    run: config::Args,
 
     /// Omit defaults
     #[arg(long)]

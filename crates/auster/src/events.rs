@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio::time::sleep;
 
 use crate::qos::ApiArgs;
-use crate::run::event_kind;
+use api::kinds::event_kind;
 
 pub const EXAMPLE: &str = "\
 Example:

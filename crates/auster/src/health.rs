@@ -34,7 +34,7 @@ pub struct Args {
     api: ApiArgs,
 
     /// Use this --status socket of auster run or a relay, instead of the API
-    #[arg(long, value_name = "FILE", value_parser = crate::relay::status_socket)]
+    #[arg(long, value_name = "FILE", value_parser = config::settings::sockets::status_socket)]
     status: Option<PathBuf>,
 
     /// Check only whether the process answers

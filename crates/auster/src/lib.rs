@@ -10,7 +10,6 @@
 
 pub mod acl;
 pub mod api;
-pub mod certificates;
 pub mod channel;
 pub mod cluster;
 pub mod commands;

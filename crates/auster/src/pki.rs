@@ -17,9 +17,9 @@ use openflow::DatapathId;
 
 use crate::pki::files::Layout;
 use crate::pki::make::{KeyKind, Owner, Purpose};
-use crate::run::ApiRole;
 use cli::failure::Failure;
 use cli::output::say;
+use config::tokens::Role as ApiRole;
 
 #[derive(clap::Subcommand)]
 pub enum Command {

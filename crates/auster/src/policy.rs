@@ -6,19 +6,17 @@ mod remote;
 mod show;
 mod written;
 
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use sched::PolicyMap;
 use sched::policy::{Against, MapDigest, Problem};
 use serde_json::{Value, json};
 
+use config::policy::{counted, read, refused};
+
 use crate::ofp;
 use cli::failure::Failure;
 use cli::output::say;
-
-/// The longest file that is read as a map; 64 rules have some 6 kB.
-const FILE_LEN_MAX: u64 = 1 << 20;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -113,30 +111,6 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// The map that `--policy` names: a file, or a shipped map. Doubtful parts of a file are logged.
-pub fn load(argument: &str) -> Result<PolicyMap, Failure> {
-    let shipped = match argument {
-        "auster" => Some(PolicyMap::auster()),
-        "paper" => Some(PolicyMap::paper()),
-        "none" => Some(PolicyMap::none()),
-        _ => None,
-    };
-    if let Some(map) = shipped {
-        return Ok(map);
-    }
-    let path = Path::new(argument);
-    if !path.exists() {
-        let problem = "No such file or directory; check the path, or write auster, paper or none";
-        return Err(Failure::file(path, problem));
-    }
-    let text = read(path)?;
-    let (map, warnings) = PolicyMap::parse(&text).map_err(|problems| refused(path, &problems))?;
-    for warning in warnings {
-        tracing::warn!("{argument}: {warning}");
-    }
-    Ok(map)
-}
-
 fn check(args: &CheckArgs) -> Result<(), Failure> {
     let text = read(&args.file)?;
     let against = Against {
@@ -190,41 +164,4 @@ fn problem_json(problem: &Problem) -> Value {
         "problem": problem.what,
         "wanted": problem.wanted,
     })
-}
-
-pub(crate) fn read(path: &Path) -> Result<String, Failure> {
-    let size = std::fs::metadata(path).map_err(|e| Failure::file(path, e))?;
-    if size.len() > FILE_LEN_MAX {
-        return Err(Failure::file(
-            path,
-            "more than 1 MiB: this is no policy map",
-        ));
-    }
-    let bytes = std::fs::read(path).map_err(|e| Failure::file(path, e))?;
-    String::from_utf8(bytes).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        Failure::usage(format!(
-            "{}: byte {at} is no UTF-8: a policy map is text",
-            path.display()
-        ))
-    })
-}
-
-/// Every problem, a line each, after a line that says that nothing of the map is used.
-fn refused(path: &Path, problems: &[Problem]) -> Failure {
-    let errors = problems.iter().filter(|p| p.code.is_error()).count();
-    let mut message = format!(
-        "{}: {}, so none of it is used",
-        path.display(),
-        counted(errors, "error")
-    );
-    for problem in problems {
-        let _ = write!(message, "\n{}: {problem}", path.display());
-    }
-    Failure::usage(message)
-}
-
-fn counted(n: usize, what: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{n} {what}{plural}")
 }

@@ -29,7 +29,6 @@ use bootstrap::Bootstrap;
 use cli::failure::Failure;
 use cli::output::{self, say};
 use cli::service::{self, Manager};
-pub(crate) use plan::status_socket;
 use plan::{Common, is_quic};
 use report::{Record, Reporter, Source};
 

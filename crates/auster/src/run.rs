@@ -1,51 +1,20 @@
 //! `auster run`: the controller. Listens, prints events, and ends on SIGINT or SIGTERM. The
 //! switches keep their flow entries, so that traffic continues without the controller.
 
-pub(crate) mod access;
-pub(crate) mod api;
 mod bfd;
-mod bonds;
-pub(crate) mod cluster;
-mod counters;
 mod credentials;
 mod databases;
-mod digest;
-mod drain;
 mod events;
-pub(crate) mod exposition;
-mod feed;
-pub mod fields;
-pub(crate) mod flows;
-mod gateways;
-mod guests;
-mod intent;
 mod kept;
-mod kinds;
-mod layout;
 mod listeners;
 mod load;
-pub(crate) mod metrics;
-mod mirrors;
-mod multicast;
-pub(crate) mod parts;
-pub(crate) mod process;
-mod qos;
-mod record;
 mod reload;
 mod remembered;
-pub(crate) mod report;
-mod ring;
-pub(crate) mod settings;
 mod status;
-mod tapped;
-mod timeouts;
-mod topology;
-mod vlans;
 
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use cli::process::raise_file_limit;
@@ -54,161 +23,30 @@ use control::clustered::Clustered;
 use control::controller::Controller;
 use driver::{Driver, Notice};
 use net::clock::Clock;
-use net::method::Method;
 use net::tls::Role;
 use net::workers::Workers;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::certificates;
+use api::feed::Feed;
+use api::metrics::RefusalsOfAll;
+use cli::certificates;
 use cli::failure::Failure;
 use cli::output::{self, note, say};
 use cli::service::{self, Manager};
-use digest::Digests;
+use cluster::intent::{Intent, Store};
+use config::Args;
+use config::digest::Digests;
+use config::qos::{self, Held, Refused};
+use config::settings::effective::Effective;
+use config::settings::sockets::warn_if_exposed;
+use config::settings::{self, Settings};
+use config::vlans::Follower;
 use events::Printer;
-use feed::Feed;
-use intent::{Intent, Store};
-use listeners::{Listeners, RefusalsOfAll};
+use listeners::Listeners;
 use load::Sampler;
-use qos::{Held, Refused};
 use reload::Running;
-pub(crate) use settings::Settings;
-use settings::{Forwarding, Mode};
-pub(crate) use topology::edge_port as port_of_switch;
-use vlans::Follower;
-pub(crate) use vlans::name as vlan_name;
-
-/// Control a network: every switch that connects is set up, links and hosts are found, and paths
-/// are installed.
-///
-/// Without METHOD it listens on ptcp:6653:127.0.0.1, or on pssl:6653 when certificates are given.
-#[derive(Clone, clap::Args)]
-pub struct Args {
-    /// Listen for switches, or dial them: ptcp:[PORT][:HOST], pssl:, pquic:, punix:FILE;
-    /// tcp:HOST[:PORT], ssl:, quic:, unix:FILE
-    #[arg(value_name = "METHOD")]
-    methods: Vec<Method>,
-
-    /// Listen for switches
-    #[arg(long, value_name = "METHOD")]
-    listen: Vec<Method>,
-
-    /// Dial a switch that listens, and redial whenever the connection ends
-    #[arg(long, value_name = "METHOD")]
-    connect: Vec<Method>,
-
-    /// Listen for switches' databases (ptcp:[PORT][:HOST], pssl: with ovs-vsctl set-manager), or
-    /// dial them (tcp:HOST[:PORT], ssl:, unix:FILE)
-    #[arg(long, value_name = "METHOD", value_parser = settings::ovsdb_method)]
-    ovsdb: Vec<Method>,
-
-    /// Share each switch, through auster, with another controller such as os-ken, Ryu or Faucet:
-    /// NAME=tcp:HOST:PORT,priority=LOW-HIGH[,table=N][,tables=N][,switches=1+2]
-    /// [,rate_max=N][,on_disconnect=keep|remove][,match=MATCH]. Repeat for more
-    #[arg(long, value_name = "NAME=METHOD,…", value_parser = guests::given)]
-    guest: Vec<guests::Stated>,
-
-    /// Settings in a TOML file; options override them
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-
-    /// How and when to set flow entries
-    #[arg(long, value_enum)]
-    mode: Option<Mode>,
-
-    /// How to forward packets between switches [default: fabric; with a mode: paths]
-    #[arg(long, value_enum)]
-    forwarding: Option<Forwarding>,
-
-    /// OpenFlow versions to offer [default: 1.0,1.3]
-    #[arg(long, value_name = "VERSIONS", value_delimiter = ',', value_parser = session_version)]
-    versions: Vec<openflow::Version>,
-
-    /// Private key (PEM)
-    #[arg(short = 'p', long, value_name = "FILE", alias = "ctl-privkey")]
-    private_key: Option<PathBuf>,
-
-    /// Certificate (PEM)
-    #[arg(short = 'c', long, value_name = "FILE", alias = "ctl-cert")]
-    certificate: Option<PathBuf>,
-
-    /// The CA that switches' certificates must chain to (PEM)
-    #[arg(short = 'C', long, value_name = "FILE", alias = "ca-certs")]
-    ca_cert: Option<PathBuf>,
-
-    /// Revocation lists for switches' certificates (PEM), one by each CA in -C. SIGHUP rereads this
-    /// and the three files above
-    #[arg(long, value_name = "FILE")]
-    crl: Option<PathBuf>,
-
-    /// Serve only this datapath; repeat for more
-    #[arg(long, value_name = "DPID")]
-    allow_dpid: Vec<openflow::DatapathId>,
-
-    /// Keep everything set through the API in this directory, across restarts
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
-
-    /// Send the network's state as a JSON document to each connection to this Unix socket
-    #[arg(long, value_name = "FILE", value_parser = crate::relay::status_socket)]
-    status: Option<PathBuf>,
-
-    /// Serve the REST API (/openapi.json) at [HOST:]PORT, for this machine only without a HOST; or
-    /// at unix:FILE, for that file's owner and root. Access from other machines needs users: see
-    /// [api] in the manual. Repeat for more
-    #[arg(long, value_name = "ADDR", value_parser = api::address)]
-    api: Vec<ApiAddress>,
-
-    /// Accept API requests for this name or address too, besides localhost and the address of
-    /// --api; others are refused. Repeat for more
-    #[arg(long, value_name = "NAME", value_parser = api::host)]
-    api_host: Vec<String>,
-
-    /// Policy map that selects which messages go first under overload: a file, or auster, paper or
-    /// none [default: auster]. SIGHUP rereads the file
-    #[arg(long, value_name = "FILE|auster|paper|none")]
-    policy: Option<String>,
-
-    /// The intended network: report differences, and in hybrid mode set the paths between the hosts
-    /// that it names before they send. SIGHUP rereads the file
-    #[arg(long, value_name = "FILE")]
-    topology: Option<PathBuf>,
-
-    /// Threads that serve connections; one per core if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    threads: Option<u16>,
-
-    /// Print events as JSON lines
-    #[arg(long)]
-    json: bool,
-
-    /// Check options, settings and every file that they name, report all mistakes, and start
-    /// nothing
-    #[arg(long)]
-    check: bool,
-
-    // The flags of Ryu, so that its command lines work.
-    #[arg(long, hide = true, value_name = "HOST")]
-    ofp_listen_host: Option<String>,
-    #[arg(long, hide = true, value_name = "PORT")]
-    ofp_tcp_listen_port: Option<u16>,
-    #[arg(long, hide = true, value_name = "PORT")]
-    ofp_ssl_listen_port: Option<u16>,
-}
-
-impl Args {
-    /// Removes `--json`: for `auster config show` it is not a setting.
-    pub fn take_json(&mut self) -> bool {
-        std::mem::take(&mut self.json)
-    }
-}
-
-pub use kinds::event_kind;
-pub use settings::session_version;
-pub use settings::sockets::{Socket, clashes};
-
-pub use api::{ApiAddress, Duplex, Role as ApiRole, address as api_address, tokens};
 
 pub fn run(args: Args) -> Result<(), Failure> {
     if args.check {
@@ -291,14 +129,6 @@ fn text_of(args: &Args) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| Failure::file(path, error))
 }
 
-pub use settings::effective::Effective;
-pub use settings::schema::schema;
-
-/// Checks whether a settings file of this name would be accepted, before anything starts with it.
-pub fn check_settings(text: &str, file: &Path) -> Result<(), Vec<String>> {
-    Settings::parse(text, file).map(drop)
-}
-
 /// The time that connections have to write queued messages when the process ends.
 const STOP_MAX: Duration = Duration::from_secs(2);
 /// The time that the application has to use changed VLANs.
@@ -330,7 +160,7 @@ async fn serve(
     let [a, b, c, d, e, f, g, h, ..] = random_seed()?;
     let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
     config.seed = seed;
-    let taps = Arc::new(tapped::Rings::default());
+    let taps = Arc::new(api::rings::Rings::default());
     controller.set_tap_sink(taps.sink());
     let hosting = driver::guests::Guests::default();
     let unread = hosting.shed();
@@ -371,7 +201,7 @@ async fn serve(
     }
     let mut views = databases.views();
     let mut vlans = Follower::new(settings.vlans.clone());
-    let (mut vlan_rows, vlan_reader) = vlans::watch(databases.views());
+    let (mut vlan_rows, vlan_reader) = config::vlans::watch(databases.views());
     let of_databases = databases.listening().iter();
     let of_databases =
         of_databases.map(|(method, refusals)| (method.to_string(), refusals.clone()));
@@ -394,8 +224,8 @@ async fn serve(
         .await;
     set.map_err(|refused| Failure::usage(told(&settings.qos, refused)))?;
     let mut tasks = vec![vlan_reader];
-    let targets = guests::targets(&settings.guests);
-    for doubt in guests::doubts(&settings.guests, settings.controller.is_forwarding) {
+    let targets = config::guests::targets(&settings.guests);
+    for doubt in config::guests::doubts(&settings.guests, settings.controller.is_forwarding) {
         tracing::warn!("{doubt}");
     }
     tasks.push(tokio::spawn(hosting.serve(
@@ -420,13 +250,17 @@ async fn serve(
                     .ask(move |controller| controller.expect(now, shape))
                     .await;
             }
-            let last = vlans::last::read(dir);
+            let last = config::vlans::last::read(dir);
             if settings.vlans.is_followed {
                 vlans.set_rows(last.clone());
                 use_vlans(LAST, &mut vlans, &driver, clock, &mut printer).await;
             }
             let rows = vlan_rows.clone();
-            tasks.push(tokio::spawn(vlans::last::keep(dir.clone(), last, rows)));
+            tasks.push(tokio::spawn(config::vlans::last::keep(
+                dir.clone(),
+                last,
+                rows,
+            )));
             (store, "run".to_owned())
         }
         (None, None) => (Store::Memory, "run".to_owned()),
@@ -446,7 +280,8 @@ async fn serve(
             clock,
             held: held.clone(),
             views: databases.views(),
-            metrics: metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock)
+            metrics: api::metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock)
+                .with_commit(crate::version::commit())
                 .with_cluster(of_cluster.clone())
                 .with_intent(intent.clone())
                 .with_api(users.clone())
@@ -545,7 +380,8 @@ async fn serve(
             Some(event) = cluster::next_event(&mut joined) => {
                 printer.cluster(&event);
                 if let (ClusterEvent::Yielded { to, .. }, Some(joined)) = (event, &joined) {
-                    joined.end_taps(taps.clone(), to);
+                    let taps = taps.clone();
+                    joined.end_taps(to, move |served_by| taps.end_all(served_by));
                 }
             }
             Some(event) = intent_events.recv() => printer.intent(&event),
@@ -604,10 +440,6 @@ async fn serve(
     }
     printer.finish();
     Ok(())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits for SIGHUP, or for an administrator's request for a reload through the API.
@@ -691,16 +523,7 @@ async fn print_notices(
     }
 }
 
-fn warn_if_exposed(method: &Method) {
-    if method.is_exposed() {
-        note!(
-            "auster: warning: {method} is neither encrypted nor authenticated: whoever reaches it \
-             controls the network; prefer ssl or quic (see auster pki)"
-        );
-    }
-}
-
-fn warn_if_in_the_clear(stated: &api::Stated) {
+fn warn_if_in_the_clear(stated: &config::api::Stated) {
     for at in stated.in_the_clear() {
         note!(
             "auster: warning: the API at {at} is not encrypted: whoever sees its packets has the \

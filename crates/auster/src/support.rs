@@ -2,7 +2,7 @@
 //! key, token or password, and `auster support` lists its contents line by line.
 
 mod archive;
-mod config;
+mod settings;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -44,7 +44,7 @@ pub struct Args {
     config: Option<PathBuf>,
 
     /// A --status socket of auster run or of a relay. Repeat for more
-    #[arg(long, value_name = "FILE", value_parser = crate::relay::status_socket)]
+    #[arg(long, value_name = "FILE", value_parser = config::settings::sockets::status_socket)]
     status: Vec<PathBuf>,
 
     /// Include names and dates of this certificate, CA or revocation list. Repeat for more
@@ -128,9 +128,9 @@ async fn gather(args: &Args, archive: &mut Archive<File>) -> Result<(), Failure>
             String::from_utf8(bytes).map_err(|_| "it is no text, so nothing is shown".to_owned())
         });
         if let Ok(text) = &text {
-            certificates.extend(config::certificates(text, dir));
+            certificates.extend(settings::certificates(text, dir));
         }
-        let shown = text.and_then(|text| config::without_secrets(&text, dir));
+        let shown = text.and_then(|text| settings::without_secrets(&text, dir));
         put("config.json", shown.map(|shown| document(&shown)))?;
     }
     if !certificates.is_empty() {

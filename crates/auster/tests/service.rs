@@ -227,7 +227,7 @@ fn units_are_those_that_systemd_takes_and_calls_safe() {
 fn the_installed_configuration_is_right_and_fits_the_socket_unit() {
     let path = contrib().join("debian/run.toml");
     let text = fs::read_to_string(&path).unwrap();
-    auster::run::check_settings(&text, &path).unwrap();
+    config::Settings::parse(&text, &path).unwrap();
     // A comment that is a setting or the name of a table can be used as it stands.
     let used = |line: &str| {
         let bare = line.strip_prefix("# ").unwrap_or(line);
@@ -241,7 +241,7 @@ fn the_installed_configuration_is_right_and_fits_the_socket_unit() {
     };
     let full = text.lines().map(used).collect::<Vec<_>>().join("\n");
     assert!(full.contains("\n[tls]\nprivate_key = "), "{full}");
-    auster::run::check_settings(&full, &path).unwrap();
+    config::Settings::parse(&full, &path).unwrap();
     let socket = fs::read_to_string(contrib().join("systemd/auster-run.socket")).unwrap();
     assert!(text.contains("listen = [\"ptcp:6653:127.0.0.1\"]"));
     assert!(socket.contains("\nListenStream=127.0.0.1:6653\n"));

@@ -4,6 +4,7 @@
 // The pages are read beside the source: links may lead to private items.
 #![allow(rustdoc::private_intra_doc_links)]
 
+pub mod certificates;
 pub mod date;
 pub mod failure;
 pub mod flag;

@@ -9,7 +9,7 @@ use control::cluster::MemberId;
 use etcd::Client;
 use tokio::time::{Instant, sleep};
 
-use crate::run::cluster::operator::{Asked, SHARD, View, set_drained};
+use cluster::operator::{Asked, SHARD, View, set_drained};
 
 pub const MOVE_EXAMPLE: &str = "\
 Example:

@@ -8,7 +8,7 @@ use openflow::{DatapathId, PortNo};
 use proptest::prelude::*;
 
 use super::*;
-use crate::run::settings::Settings;
+use config::settings::Settings;
 
 /// Texts of files by their paths.
 struct Texts<'t>(&'t [(&'t str, &'t str)]);
@@ -194,7 +194,7 @@ dps:
     let imported = imported(&text).unwrap();
     let settings = Settings::parse(&imported.toml, Path::new("auster.toml"));
     let access = settings.expect("auster takes it").access.access;
-    let same = |text| crate::run::access::matching(text).unwrap();
+    let same = |text| config::access::matching(text).unwrap();
     let rules: Vec<_> = access.acls[0]
         .rules
         .iter()

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::faucet::{Gateway, Member, Network, Port, Switch};
 use super::report::{At, Report, shown};
-use crate::run::vlan_name;
+use config::vlans::name as vlan_name;
 
 /// The most numbers in all `trunk` together.
 const TAGS_MAX: usize = 1 << 19;

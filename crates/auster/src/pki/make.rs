@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use crate::run::ApiRole;
+use config::tokens::Role as ApiRole;
 use net::tls::Role;
 use openflow::DatapathId;
 use rcgen::{

@@ -12,10 +12,10 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::time::ASN1Time;
 
-use crate::run::ApiRole;
 use cli::date::utc;
 use cli::failure::Failure;
 use cli::output::{say, say_part};
+use config::tokens::Role as ApiRole;
 
 pub fn show(path: &Path, as_json: bool) -> Result<(), Failure> {
     let text = std::fs::read(path).map_err(|error| Failure::file(path, error))?;

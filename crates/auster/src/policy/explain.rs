@@ -61,7 +61,7 @@ enum DirectionArg {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let map = super::load(&args.policy)?;
+    let map = config::policy::load(&args.policy)?;
     let mut explainer = Explainer {
         args,
         classifier: Classifier::new(&map),

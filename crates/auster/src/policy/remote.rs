@@ -11,7 +11,9 @@ use sched::PolicyMap;
 use serde_json::Value;
 
 use crate::ofp;
-use crate::relay::{policy::PUSH, status_socket};
+use config::settings::sockets::status_socket;
+
+use crate::relay::policy::PUSH;
 use cli::failure::Failure;
 
 /// A push waits for every relay's other end in turn.
@@ -71,7 +73,7 @@ pub struct StatusArgs {
 }
 
 pub fn push(args: &PushArgs) -> Result<(), Failure> {
-    let text = super::read(&args.file)?;
+    let text = config::policy::read(&args.file)?;
     let (map, _) =
         PolicyMap::parse(&text).map_err(|problems| super::refused(&args.file, &problems))?;
     if let (Some(ovsdb), Some(bridge)) = (&args.ovsdb, &args.bridge) {

@@ -9,7 +9,7 @@ use crate::ofp;
 use cli::failure::Failure;
 
 pub fn show(argument: &str, as_json: bool) -> Result<(), Failure> {
-    let map = super::load(argument)?;
+    let map = config::policy::load(argument)?;
     let text = if as_json {
         serde_json::to_string_pretty(&document(&map)).map_err(Failure::negative)?
     } else {

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use net::tls::ClientFiles;
 
 use super::client::{Carrier, Client};
-use crate::run::{ApiAddress, api_address, tokens};
 use cli::failure::Failure;
+use config::api::{ApiAddress, address as api_address};
+use config::tokens;
 
 #[derive(clap::Args)]
 pub struct ApiArgs {

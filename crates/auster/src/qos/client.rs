@@ -15,8 +15,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::run::{ApiAddress, Duplex};
+use api::Duplex;
 use cli::failure::Failure;
+use config::api::ApiAddress;
 
 /// The time for the whole answer: the API gives up earlier.
 const ANSWER_MAX: Duration = Duration::from_secs(30);

@@ -24,7 +24,6 @@ use ovsdb::vswitch::qos::Owner;
 use sched::policy::PolicyMap;
 use serde_json::json;
 
-use crate::policy;
 use crate::queues::flows::{Steering, Tunnel};
 use crate::queues::keep::Keeper;
 use crate::queues::plan::{Plan, Rate};
@@ -239,7 +238,11 @@ fn socket_bytes() -> u32 {
 }
 
 async fn set(args: SetArgs) -> Result<(), Failure> {
-    let map = args.policy.as_deref().map(policy::load).transpose()?;
+    let map = args
+        .policy
+        .as_deref()
+        .map(config::policy::load)
+        .transpose()?;
     let port = &args.port.port;
     let record = args.port.record().await?;
     let by_switch = record
@@ -464,7 +467,7 @@ fn print_flows(args: FlowsArgs) -> Result<(), Failure> {
     let Some(policy) = &args.policy else {
         return print_services(&args);
     };
-    let map = policy::load(policy)?;
+    let map = config::policy::load(policy)?;
     // The rate does not matter here: only the queues' numbers are needed.
     let any_rate = Rate(1_000_000_000_000);
     let plan = plan(&map, any_rate)?;

@@ -13,14 +13,17 @@ use net::transport::{Refusal, TransportKind};
 use tokio::task::JoinSet;
 use tunnel::{Dropped, EndStatus};
 
+use crate::version;
+
 use super::report::{Source, shed_count};
-use crate::run::api::access::Access;
-use crate::run::api::{ApiAddress, Stated, metrics_alone};
-use crate::run::exposition::{Family, Labels, Value, count, gauge, info, text};
-use crate::run::metrics::of_expiries;
-use crate::run::process;
+use api::access::Access;
+use api::exposition::{Family, Labels, Value, count, gauge, info, text};
+use api::metrics::of_expiries;
+use api::metrics_alone;
+use api::process;
 use cli::failure::Failure;
 use cli::output::say;
+use config::api::{ApiAddress, Stated};
 
 /// The most relays named by a label; further relays are counted together.
 const RELAYS_MAX: usize = 1024;
@@ -29,7 +32,7 @@ const RELAYS_MAX: usize = 1024;
 pub struct Args {
     /// Serve /metrics for Prometheus at [HOST:]PORT, for this machine only without a HOST; or at
     /// unix:FILE
-    #[arg(long, value_name = "ADDR", value_parser = crate::run::api::address)]
+    #[arg(long, value_name = "ADDR", value_parser = config::api::address)]
     metrics: Option<ApiAddress>,
 
     /// Token file of the users who may read the metrics, by auster api token. Required for access
@@ -104,7 +107,7 @@ fn families(source: &Source, security: &[Security]) -> Vec<Family> {
     let ends = source.status();
     let expiries = security.iter().filter_map(Security::credentials);
     let expiries: Vec<Expiry> = expiries.flat_map(|held| held.expiries().to_vec()).collect();
-    let mut families = vec![info(), of_expiries(expiries)];
+    let mut families = vec![info(version::commit()), of_expiries(expiries)];
     families.extend(process::families());
     let up = ends.iter().filter(|end| end.is_up).count();
     families.push(gauge(

@@ -1,7 +1,7 @@
 //! The options of a relay and the files that they name, read whole. All mistakes are found before
 //! anything is opened, and `--check` stops there.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -15,10 +15,10 @@ use tunnel::{EndConfig, OPENFLOW, OVSDB, Scheduling};
 
 use super::agents::Agents;
 use super::{CommonArgs, ControllerArgs, Maps, Order, SwitchArgs, metrics, store};
-use crate::certificates;
 use crate::queues::keep;
-use crate::run::{Socket, clashes};
+use cli::certificates;
 use cli::failure::Failure;
+use config::settings::sockets::{Socket, clashes, status_socket};
 
 /// The mistakes found so far.
 #[derive(Default)]
@@ -328,7 +328,7 @@ impl CommonArgs {
                  wait in its queues and are sent once",
             );
         }
-        let policy = self.schedules().then(|| crate::policy::load(&self.policy));
+        let policy = self.schedules().then(|| config::policy::load(&self.policy));
         Scheduling {
             policy: policy
                 .and_then(|policy| mistakes.keep(policy))
@@ -449,19 +449,6 @@ fn check_writable(path: &Path) -> Result<(), Failure> {
     let place = if path.exists() { path } else { folder };
     let may = access(place, AccessFlags::W_OK).map_err(std::io::Error::from);
     may.map_err(|error| Failure::file(path, error))
-}
-
-/// The status socket that `unix:FILE` or `FILE` names.
-pub fn status_socket(text: &str) -> Result<PathBuf, String> {
-    let kind = text.split_once(':').map(|(kind, _)| kind);
-    let is_method = kind.is_some_and(|kind| kind.bytes().all(|b| b.is_ascii_alphanumeric()));
-    match text.parse() {
-        Ok(Method::DialUnix(path) | Method::ListenUnix(path)) => Ok(path),
-        _ if is_method || text.is_empty() => Err(format!(
-            "'{text}' is no Unix socket: write unix:FILE or FILE"
-        )),
-        _ => Ok(text.into()),
-    }
 }
 
 pub fn method(text: &str, protocol: Protocol) -> Result<Method, Failure> {

@@ -52,7 +52,7 @@ fn read(path: &Path) -> Result<Option<PolicyMap>, String> {
     if fs::metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
         return Ok(None);
     }
-    let text = crate::policy::read(path).map_err(|failure| failure.message().to_owned())?;
+    let text = config::policy::read(path).map_err(|failure| failure.message().to_owned())?;
     let broken = || "its first line is not the digest of a stored map".to_owned();
     let (first, map) = text.split_once('\n').ok_or_else(broken)?;
     let digest = first.strip_prefix(FIRST_WORDS).ok_or_else(broken)?;

@@ -7,12 +7,12 @@ use std::time::SystemTime;
 
 use net::tls::{CredentialFiles, Security};
 
-use super::api::Stated;
-use super::api::access::Access;
 use super::events::Printer;
-use super::settings::Settings;
-use crate::certificates::watched::Watched;
-use crate::certificates::{self, paths};
+use api::access::Access;
+use cli::certificates::watched::Watched;
+use cli::certificates::{self, paths};
+use config::api::Stated;
+use config::settings::Settings;
 
 /// The part of `auster run` whose files have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,9 +20,10 @@ use ovsdb::vswitch::qos::{PortQueues, Queue, QueueCount, QueueSelection};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::settings::Settings;
-use super::{bfd, warn_if_exposed};
+use super::bfd;
 use cli::failure::Failure;
+use config::settings::Settings;
+use config::settings::sockets::warn_if_exposed;
 
 /// The pause before a report that the controller could not accept is sent again.
 const RETRY: Duration = Duration::from_secs(1);

@@ -21,14 +21,14 @@ use openflow::{DatapathId, Version};
 use sched::PolicyMap;
 use serde_json::{Value, json};
 
-use super::ApiAddress;
-use super::cluster::documents::too_old;
-use super::feed::Feed;
-use super::intent::IntentEvent;
-use super::report::Report;
-use super::settings::SPOKEN;
+use api::feed::Feed;
+use api::report::Report;
 use cli::limits::{self, Lines};
 use cli::output::{self, say};
+use cluster::documents::too_old;
+use cluster::intent::IntentEvent;
+use config::api::ApiAddress;
+use config::settings::SPOKEN;
 
 pub struct Printer {
     json: bool,

@@ -13,40 +13,17 @@ use driver::reconnect::Reconnect;
 use net::clock::Clock;
 use net::method::Method;
 use net::tls::Security;
-use net::transport::{Connection, Limits, Listener, Refusals, TransportError, connect_at};
+use net::transport::{Connection, Limits, Listener, TransportError, connect_at};
 use net::workers::Workers;
 use tokio::task::JoinHandle;
 
 use super::ControllerDriver;
-use super::warn_if_exposed;
+use api::metrics::{RefusalsOfAll, Refused};
+use config::settings::sockets::warn_if_exposed;
 
 /// Attempts to bind an address that a listener of ours has just left, and the pause between them.
 const TRIES: usize = 40;
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// The refusals of a listener, and its method.
-type Refused = (String, Arc<Refusals>);
-
-/// The refusals of every listener, for status and metrics.
-#[derive(Clone, Default)]
-pub struct RefusalsOfAll(Arc<Mutex<Vec<Refused>>>);
-
-impl RefusalsOfAll {
-    pub fn all(&self) -> Vec<Refused> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    pub fn add(&self, more: impl Iterator<Item = Refused>) {
-        self.change(|all| all.extend(more));
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Vec<Refused>)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-}
 
 /// A listener that is bound and does not serve yet.
 pub struct Bound {

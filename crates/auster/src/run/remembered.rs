@@ -14,7 +14,7 @@ use control::controller::Shape;
 use openflow::{DatapathId, PortNo};
 use serde::{Deserialize, Serialize};
 
-use super::topology::location;
+use config::topology::location;
 
 const VERSION: u32 = 1;
 /// The maximum time between two processes. Replacing Debian's package takes a few seconds.

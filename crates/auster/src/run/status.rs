@@ -56,7 +56,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::listeners::RefusalsOfAll;
+use api::metrics::RefusalsOfAll;
 
 #[derive(Clone)]
 pub struct Status {

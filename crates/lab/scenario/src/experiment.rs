@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(long, value_name = "METHOD")]
     pub controller: Option<String>,
     /// The version of OpenFlow between switches and auster, such as 1.5
-    #[arg(long, value_name = "VERSION", value_parser = auster::run::session_version)]
+    #[arg(long, value_name = "VERSION", value_parser = config::settings::session_version)]
     pub openflow: Option<openflow::Version>,
     #[command(flatten)]
     pub output: OutputArgs,

@@ -12,7 +12,7 @@ use super::keys;
 use super::mirrors::Named;
 use crate::import::report::{At, Report, shown};
 use crate::import::yaml::{Entry, Node, Value};
-use crate::run::access::{self, matching};
+use config::access::{self, matching};
 
 /// A list as it is written.
 #[derive(Debug)]

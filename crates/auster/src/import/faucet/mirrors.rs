@@ -7,7 +7,7 @@ use super::keys;
 use super::{Acl, Member, Switch};
 use crate::import::report::{At, Report, shown};
 use crate::import::yaml::{Entry, Value, integer};
-use crate::run::access;
+use config::access;
 
 /// A mirror of one switch.
 #[derive(Debug, PartialEq, Eq)]

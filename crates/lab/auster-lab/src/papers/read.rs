@@ -17,8 +17,8 @@ use crate::papers::list::{
 use crate::papers::path::Path;
 use crate::papers::run::LIST as LIST_FILE;
 use crate::papers::template;
-use auster::run::fields::Fields;
 use cli::failure::Failure;
+use config::fields::Fields;
 
 const LIST: &[&str] = &["title", "measurement", "paper"];
 const MEASUREMENT: &[&str] = &[

@@ -7,7 +7,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use auster::run;
+use config::Settings;
 use measure::distinct;
 use openflow::Version;
 use testbed::network::Options;
@@ -935,7 +935,7 @@ fn config(
     let mut config = section.map_or_else(toml::Table::new, |section| section.table("config"));
     if let (Some(section), Controller::Auster(_)) = (section, controller) {
         let text = toml::to_string(&config).unwrap_or_default();
-        let found = run::check_settings(&text, Path::new("config")).err();
+        let found = Settings::parse(&text, Path::new("config")).err();
         let found = found.into_iter().flatten();
         found.for_each(|problem| section.problem("config", problem));
     }
