@@ -16,7 +16,7 @@ use openflow::{DatapathId, Field, Frame, MessageKind, PacketFields, PortNo};
 use crate::class::{Order, TrafficType, class_of, traffic_of};
 use crate::order::Direction;
 use crate::policy::{Action, PolicyMap, Profile};
-use crate::subject::{FlowFields, PacketIn, PacketOut, bundled, is_link_down};
+use crate::subject::{PacketIn, PacketOut, bundled, is_link_down};
 use rules::{Compiled, Context, Subject};
 
 /// Permission to shed a message. Only [`Droppable::of`] makes one, and only for a packet-in.
@@ -153,10 +153,11 @@ impl Classifier {
         datapath: Option<DatapathId>,
         kept: Option<&PacketFields>,
     ) -> Verdict {
-        let reading = self.read(frame, direction, kept);
-        let context = reading.context(frame, direction, datapath);
+        let mut subject = Subject::None;
+        let reading = self.read(frame, direction, kept, &mut subject);
+        let context = Context::of_message(frame, direction, datapath, &subject);
         let rule = self.rules.first(reading.traffic, &context);
-        self.verdict(frame, direction, channel, &reading, rule)
+        self.verdict(frame, direction, channel, &reading, &subject, rule)
     }
 
     /// Classifies a data packet that arrived on `in_port`.
@@ -180,31 +181,38 @@ impl Classifier {
             || (0..self.rules.len()).any(copies)
     }
 
-    /// Reads the fields of a message that the rules may ask about. `kept` is the packet in the
-    /// buffer that a PACKET_OUT names.
-    fn read(&self, frame: &Frame, direction: Direction, kept: Option<&PacketFields>) -> Reading {
+    /// Reads the fields of a message that the rules may ask about, into `subject`, which is none so
+    /// far: it is large, and each copy of it takes as long as reading it. `kept` is the packet in
+    /// the buffer that a PACKET_OUT names.
+    fn read(
+        &self,
+        frame: &Frame,
+        direction: Direction,
+        kept: Option<&PacketFields>,
+        subject: &mut Subject,
+    ) -> Reading {
         let kind = frame.kind();
         // A bundle of 1.3 is an EXPERIMENTER message, and a fence like a bundle of 1.4.
         let order = class_of(frame.meaning()).order;
         let mut traffic = traffic_of(kind, self.profile);
-        let reading = |subject, binding, port| Reading {
+        let reading = |binding, port| Reading {
             traffic,
-            subject,
             binding,
             port,
         };
         match (order, kind, direction) {
             (Order::Flow, MessageKind::PacketIn, Direction::ToController) => {
                 let Some(packet) = PacketIn::of(frame) else {
-                    return reading(Subject::None, flow(0, false), 0);
+                    return reading(flow(0, false), 0);
                 };
                 let fields = packet.fields();
                 let binding = flow(fields.flow_key(), false);
-                reading(Subject::Packet(fields), binding, packet.in_port.0)
+                *subject = Subject::Packet(fields);
+                reading(binding, packet.in_port.0)
             }
             (Order::Flow, MessageKind::PacketOut, Direction::ToSwitch) => {
                 let Some(packet) = PacketOut::of(frame) else {
-                    return reading(Subject::None, Binding::State, 0);
+                    return reading(Binding::State, 0);
                 };
                 let fields = kept.cloned().unwrap_or_else(|| packet.fields());
                 let binding = if packet.stands_alone {
@@ -212,14 +220,14 @@ impl Classifier {
                 } else {
                     Binding::State
                 };
-                reading(Subject::Packet(fields), binding, 0)
+                *subject = Subject::Packet(fields);
+                reading(binding, 0)
             }
             // A packet in the wrong direction stays in order; the far end must refuse it.
-            (Order::Flow | Order::Fence, ..) => reading(Subject::None, Binding::Fence, 0),
-            (Order::Exchange, ..) => reading(Subject::None, Binding::Exchange, 0),
-            (Order::Free, ..) => reading(Subject::None, Binding::Free, 0),
+            (Order::Flow | Order::Fence, ..) => reading(Binding::Fence, 0),
+            (Order::Exchange, ..) => reading(Binding::Exchange, 0),
+            (Order::Free, ..) => reading(Binding::Free, 0),
             (Order::State, ..) => {
-                let mut subject = Subject::None;
                 if self.profile == Profile::Auster && is_link_down(frame) {
                     traffic = TrafficType::Session;
                 }
@@ -234,13 +242,11 @@ impl Classifier {
                 if is_flow
                     && self.rules.reads_fields(traffic)
                     && let Some(version) = frame.version()
-                    && let Some(fields) = FlowFields::of_parts(version, inner.0, inner.1)
                 {
-                    subject = Subject::Flow(fields);
+                    subject.read_flow(version, inner.0, inner.1);
                 }
                 Reading {
                     traffic,
-                    subject,
                     binding: Binding::State,
                     port: 0,
                 }
@@ -254,9 +260,10 @@ impl Classifier {
         direction: Direction,
         channel: u64,
         reading: &Reading,
+        subject: &Subject,
         rule: Option<usize>,
     ) -> Verdict {
-        let copied = match &reading.subject {
+        let copied = match subject {
             Subject::Packet(fields) => dscp_of(fields),
             Subject::Flow(_) | Subject::None => 0,
         };
@@ -296,26 +303,8 @@ impl Classifier {
 /// Properties of a message that are known before the rules are tried.
 struct Reading {
     traffic: TrafficType,
-    subject: Subject,
     binding: Binding,
     port: u32,
-}
-
-impl Reading {
-    fn context<'a>(
-        &'a self,
-        frame: &Frame,
-        direction: Direction,
-        datapath: Option<DatapathId>,
-    ) -> Context<'a> {
-        Context {
-            kind: frame.kind(),
-            direction: Some(direction),
-            datapath,
-            xid: Some(frame.xid().0),
-            subject: &self.subject,
-        }
-    }
 }
 
 fn flow(key: u64, after_state: bool) -> Binding {

@@ -156,33 +156,41 @@ pub struct FlowFields {
 }
 
 impl FlowFields {
+    /// No field of the flow is known yet.
+    pub(crate) const NONE: FlowFields = FlowFields {
+        values: [0; FIELD_COUNT],
+        masks: [0; FIELD_COUNT],
+    };
+
     /// The flow that a FLOW_MOD sets or a FLOW_REMOVED reports.
     pub fn of(frame: &Frame) -> Option<FlowFields> {
         FlowFields::of_parts(frame.version()?, frame.kind(), frame.body())
     }
 
     pub(crate) fn of_parts(version: Version, kind: MessageKind, body: &[u8]) -> Option<FlowFields> {
-        let mut fields = FlowFields {
-            values: [0; FIELD_COUNT],
-            masks: [0; FIELD_COUNT],
-        };
+        let mut fields = FlowFields::NONE;
+        fields.read(version, kind, body)?;
+        Some(fields)
+    }
+
+    /// Reads the match of a FLOW_MOD or FLOW_REMOVED into `self`, which has no field yet. `None` if
+    /// the message is another, or cut short.
+    pub(crate) fn read(&mut self, version: Version, kind: MessageKind, body: &[u8]) -> Option<()> {
         let match_at = match (kind, version) {
             (MessageKind::FlowMod | MessageKind::FlowRemoved, Version::V10) => {
-                fields.read_v10(body)?;
-                return Some(fields);
+                return self.read_v10(body);
             }
             (MessageKind::FlowMod | MessageKind::FlowRemoved, Version::V11) => {
-                fields.read_v11(body.get(40..)?)?;
-                return Some(fields);
+                return self.read_v11(body.get(40..)?);
             }
             (MessageKind::FlowRemoved, Version::V15) => 16,
             (MessageKind::FlowMod | MessageKind::FlowRemoved, _) => 40,
             _ => return None,
         };
         for oxm in Oxms(oxm_match(body, match_at)?.0) {
-            fields.put(oxm.field, oxm.value, oxm.mask);
+            self.put(oxm.field, oxm.value, oxm.mask);
         }
-        Some(fields)
+        Some(())
     }
 
     /// Value and mask of `field`, if the flow matches on it.

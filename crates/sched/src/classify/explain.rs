@@ -2,7 +2,7 @@
 
 use openflow::{DatapathId, Field, Frame, PacketFields};
 
-use super::rules::Subject;
+use super::rules::{Context, Subject};
 use super::{Classifier, Verdict};
 use crate::order::Direction;
 
@@ -67,8 +67,9 @@ impl Classifier {
         datapath: Option<DatapathId>,
         kept: Option<&PacketFields>,
     ) -> Explanation {
-        let reading = self.read(frame, direction, kept);
-        let context = reading.context(frame, direction, datapath);
+        let mut read = Subject::None;
+        let reading = self.read(frame, direction, kept, &mut read);
+        let context = Context::of_message(frame, direction, datapath, &read);
         let mut misses = Vec::new();
         let mut rule = None;
         for at in 0..self.rules.len() {
@@ -80,13 +81,13 @@ impl Classifier {
                 }
             }
         }
-        let subject = match &reading.subject {
+        let subject = match &read {
             Subject::Packet(fields) => format!("packet {fields:?}"),
             Subject::Flow(_) => "flow".to_owned(),
             Subject::None => "no packet".to_owned(),
         };
         Explanation {
-            verdict: self.verdict(frame, direction, 0, &reading, rule),
+            verdict: self.verdict(frame, direction, 0, &reading, &read, rule),
             misses,
             subject,
         }

@@ -1,6 +1,6 @@
 //! The rules of a map, laid out for a search in order: by traffic type, with all fields in one row.
 
-use openflow::{DatapathId, Field, MatchField, MessageKind, PacketFields};
+use openflow::{DatapathId, Field, Frame, MatchField, MessageKind, PacketFields, Version};
 
 use super::explain::Miss;
 use crate::class::TrafficType;
@@ -19,6 +19,19 @@ pub(super) enum Subject {
     None,
 }
 
+impl Subject {
+    /// Reads a flow in place; none is left if the message is not whole.
+    pub fn read_flow(&mut self, version: Version, kind: MessageKind, body: &[u8]) {
+        *self = Subject::Flow(FlowFields::NONE);
+        let Subject::Flow(fields) = self else {
+            return;
+        };
+        if fields.read(version, kind, body).is_none() {
+            *self = Subject::None;
+        }
+    }
+}
+
 /// The properties of a message, besides its traffic type, that rules test.
 pub(super) struct Context<'a> {
     pub kind: MessageKind,
@@ -29,6 +42,21 @@ pub(super) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
+    pub fn of_message(
+        frame: &Frame,
+        direction: Direction,
+        datapath: Option<DatapathId>,
+        subject: &'a Subject,
+    ) -> Context<'a> {
+        Context {
+            kind: frame.kind(),
+            direction: Some(direction),
+            datapath,
+            xid: Some(frame.xid().0),
+            subject,
+        }
+    }
+
     /// The context of a data packet, which is not an OpenFlow message.
     pub fn of_data(subject: &'a Subject) -> Context<'a> {
         Context {
