@@ -39,11 +39,11 @@ pub use experimenter::{EXPERIMENTER_ID, PolicyTalk, TalkEvent};
 pub use kind::{Kind, PerKind};
 pub use line::{Item, Line, LineStatus};
 pub use place::{place_of, queue_of_lane};
-pub use policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};
+pub use policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage, PolicyStatus};
 pub use rivals::{RivalCounters, Rivals, WINDOW as RIVALS_WINDOW};
 pub use session::{
-    CHANNELS_MAX, ChannelStatus, Config, Early, Event, LOWER_BYTES_MAX, OVSDB, PolicyStatus,
-    SHARED_LANES, Session, datapath_of,
+    CHANNELS_MAX, ChannelStatus, Config, Early, Event, LOWER_BYTES_MAX, OVSDB, SHARED_LANES,
+    Session, datapath_of,
 };
 pub use tally::{Shed, Tally};
 pub use wire::{Agent, ChannelId, OrderMode, SessionId, Settings, Side, WireError};

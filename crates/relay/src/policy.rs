@@ -18,8 +18,6 @@ use sched::PolicyMap;
 use sched::policy::{Against, MapDigest};
 use sha2::{Digest as _, Sha256};
 
-use super::session::PolicyStatus;
-
 /// Maximum length of a map's canonical text; 64 rules and 16 queues have some 12 kB.
 pub const MAP_BYTES_MAX: usize = 256 * 1024;
 
@@ -60,6 +58,16 @@ pub enum PolicyMessage {
         digest: MapDigest,
         answer: Answer,
     },
+}
+
+/// The map of one end, and the known state of the other end's map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyStatus {
+    pub generation: u64,
+    pub digest: MapDigest,
+    /// Generation and digest of the other end's map, as far as the other end has reported them.
+    pub peer: Option<(u64, MapDigest)>,
+    pub is_in_sync: Option<bool>,
 }
 
 /// The outcome of a map at the other end.

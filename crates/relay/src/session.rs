@@ -37,8 +37,6 @@ use super::wire::{
     WireError,
 };
 
-pub use policy::PolicyStatus;
-
 /// Maximum number of channels of one session.
 pub const CHANNELS_MAX: usize = 4096;
 

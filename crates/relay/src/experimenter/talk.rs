@@ -14,8 +14,9 @@ use sched::PolicyMap;
 use sched::policy::MapDigest;
 
 use super::super::line::LineStatus;
-use super::super::policy::{MAP_BYTES_MAX, PolicyEvent, PolicyExchange, PolicyMessage};
-use super::super::session::PolicyStatus;
+use super::super::policy::{
+    MAP_BYTES_MAX, PolicyEvent, PolicyExchange, PolicyMessage, PolicyStatus,
+};
 use super::super::wire::Side;
 use super::{ExperimenterMessage, MapPart, Which, error, error_about, is_of};
 

@@ -5,19 +5,9 @@ use clock::Instant;
 use sched::PolicyMap;
 use sched::policy::MapDigest;
 
-use super::super::policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};
+use super::super::policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage, PolicyStatus};
 use super::super::wire::Control;
 use super::{Event, Session};
-
-/// The map of one end, and the known state of the other end's map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PolicyStatus {
-    pub generation: u64,
-    pub digest: MapDigest,
-    /// Generation and digest of the other end's map, as far as the other end has reported them.
-    pub peer: Option<(u64, MapDigest)>,
-    pub is_in_sync: Option<bool>,
-}
 
 impl Session {
     /// Reads a map and offers it to the other end. [`Event::Policy`] reports the outcome.
