@@ -14,7 +14,7 @@ Example:
   auster reload
   changed      drain
   unchanged    101 settings
-  restart      threads: connections stay on the thread that they came to
+  restart      threads: a connection stays on its thread
 
 It ends with 0 if the configuration is in use, and with 2 if it has mistakes: then nothing has
 changed.";
