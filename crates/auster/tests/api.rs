@@ -1,5 +1,5 @@
-//! The REST API as a client sees it: over a socket, and under a fuzzer that is driven by the
-//! document that the API gives of itself.
+//! The REST API as a client sees it: over a socket, and under a fuzzer driven by the document in
+//! which the API describes itself.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn serving(args: &[&str]) -> (Running, SocketAddr) {
     (running, at)
 }
 
-/// Runs schemathesis against an API, with these arguments too.
+/// Runs schemathesis against an API, with further arguments.
 fn fuzz(at: SocketAddr, checks: &str, more: &[&str]) {
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
     let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers/schemathesis");
@@ -38,7 +38,7 @@ fn fuzz(at: SocketAddr, checks: &str, more: &[&str]) {
             "--generation-deterministic",
             "--no-color",
         ])
-        // Answers without an end.
+        // The answers of these paths have no end.
         .args(["--exclude-path-regex", "^/v1/(events|live)$"])
         .args(["--continue-on-failure", "--warnings", "off"])
         .args(["--checks", checks])
@@ -54,8 +54,8 @@ fn fuzz(at: SocketAddr, checks: &str, more: &[&str]) {
     );
 }
 
-/// Requests that fit the document and requests that do not: no answer is a failure of the server,
-/// and every answer is one that the document describes.
+/// Sends requests that fit the document and requests that do not. No answer reports a failure of
+/// the server, and the document describes every answer.
 #[test]
 fn a_fuzzer_driven_by_the_document_finds_no_undescribed_answer() {
     let (mut running, at) = serving(&[]);
@@ -68,7 +68,7 @@ fn a_fuzzer_driven_by_the_document_finds_no_undescribed_answer() {
     assert!(running.is_running());
 }
 
-/// The same of an API with users, by one who may do everything.
+/// The same for an API with users, as a user who may do everything.
 #[test]
 fn a_fuzzer_with_a_token_finds_no_undescribed_answer() {
     let dir = tempfile::tempdir().unwrap();
@@ -84,7 +84,7 @@ fn a_fuzzer_with_a_token_finds_no_undescribed_answer() {
     assert!(running.is_running());
 }
 
-/// Its owner's alone, and spoken to without a port.
+/// The socket is open to its owner only, and requests name no port.
 #[test]
 fn the_api_is_served_on_a_unix_socket() {
     use std::os::unix::fs::PermissionsExt;
@@ -109,7 +109,7 @@ fn the_api_is_served_on_a_unix_socket() {
     assert!(told.contains("--api-host evil.example"), "{told}");
 }
 
-/// Connections that say nothing keep nobody else out for long.
+/// Silent connections keep no other client out for long.
 #[test]
 fn idle_connections_give_way_and_names_that_are_not_ours_are_refused() {
     let (mut running, at) = serving(&["--api-host", "controller.example"]);
@@ -161,7 +161,8 @@ fn asked(at: SocketAddr, method: &str, path: &str, body: &str) -> (String, Strin
     (body.to_owned(), status.to_owned())
 }
 
-/// After a restart all is there that the API was asked for, however the process ended.
+/// After a restart the controller has everything that the API was asked for, however the process
+/// ended.
 #[test]
 fn a_restart_has_what_the_api_was_asked_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -195,7 +196,7 @@ fn a_restart_has_what_the_api_was_asked_for() {
     let (policy, _) = asked(at, "GET", "/v1/policies/first", "");
     assert!(policy.contains("voice"), "{policy}");
 
-    // The same goes to another controller, by a file.
+    // The same documents move to another controller, by a file.
     let export = run(
         common::running::AUSTER,
         &["state", "export", "--api", &at.to_string()],
@@ -220,7 +221,7 @@ fn a_restart_has_what_the_api_was_asked_for() {
     running.child.kill().unwrap();
     running.child.wait().unwrap();
 
-    // A file that is torn is kept aside, and the network starts.
+    // A torn file is put aside, and the network starts.
     let file = Path::new(state).join("intent.json");
     let torn = &std::fs::read(&file).unwrap()[..40];
     std::fs::write(&file, torn).unwrap();

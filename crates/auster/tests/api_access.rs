@@ -1,5 +1,5 @@
-//! Users of the API: tokens, certificates and users of a socket, of a real `auster run`, with
-//! curl as the client.
+//! Users of the API of a real `auster run`: tokens, certificates and users of a socket, with curl
+//! as the client.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Makes a token; the file of it alone.
+/// Makes a token, and returns a file with that token alone.
 fn add(dir: &Path, name: &str, role: &str) -> PathBuf {
     let args = [
         "api", "token", "add", name, "--role", role, "--file", "tokens",
@@ -57,7 +57,7 @@ fn start(dir: &Path, config: &str) -> Running {
     Running::spawn(command)
 }
 
-/// The output of a run that does not start; one that does is ended.
+/// The output of a run that does not start. A run that starts is ended.
 fn not_started(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command
@@ -96,7 +96,7 @@ impl Served {
         Served::new(dir, &config)
     }
 
-    /// The status, and what came with it: headers and body.
+    /// The status of the answer, and its headers and body.
     fn curl(&self, args: &[&str]) -> (u16, String) {
         let mut command = Command::new("curl");
         command.current_dir(self.dir.path());
@@ -130,7 +130,7 @@ impl Served {
         common::run("kill", &["-HUP", &pid]);
     }
 
-    /// The line about a path that begins so, once it is there.
+    /// The audit line about a path that begins with `path`, once it is written.
     fn line_of(&self, path: &str) -> Value {
         let is_it = |line: &&Value| line["path"].as_str().unwrap().starts_with(path);
         for count in 1.. {
@@ -142,7 +142,7 @@ impl Served {
         unreachable!("it waits for ever more lines")
     }
 
-    /// The lines, once there are so many: a thread of its own writes them.
+    /// The audit lines, once there are at least `count`. A separate thread writes them.
     fn audit(&self, count: usize) -> Vec<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -254,7 +254,7 @@ fn no_path_of_the_document_is_forgotten() {
     assert!(asked >= 28, "{asked}");
 }
 
-/// Whoever guesses is slowed down, and keeps nobody out who has a token and the same address.
+/// A client that guesses is slowed down. It keeps out no client with a token and the same address.
 #[test]
 fn wrong_tokens_are_counted_and_limited() {
     let served = Served::with_tokens("");
@@ -318,7 +318,7 @@ fn tokens_are_reloaded_and_mistakes_leave_the_old_ones() {
     assert!(list.contains("ops") && !list.contains("new"), "{list}");
 }
 
-/// Nobody beyond this machine is served without saying who it is, and what is wrong is said at
+/// The API serves no client of another machine without authentication, and reports all mistakes at
 /// once.
 #[test]
 fn what_is_open_or_wrong_does_not_start() {
@@ -355,7 +355,7 @@ fn certificates_have_roles_and_tls_is_reloaded() {
         text(&shown.stdout).contains("operator of the API"),
         "{shown:?}"
     );
-    // A switch's certificate by the operators' CA too.
+    // The CA file of the operators also covers a switch's certificate.
     let ca = fs::read_to_string(dir.path().join("pki/operatorca/cacert.pem")).unwrap();
     let of_switches = fs::read_to_string(dir.path().join("pki/switchca/cacert.pem")).unwrap();
     fs::write(dir.path().join("both.pem"), ca + &of_switches).unwrap();
@@ -424,7 +424,7 @@ fn certificates_have_roles_and_tls_is_reloaded() {
     let other = [&with_ca[..], &["--api-name", "other.example"]].concat();
     let told = cli(&other);
     assert!(!told.status.success() && text(&told.stderr).contains("ends the connection"));
-    // New files: only the switches' CA is believed from now on.
+    // New files: the API trusts only the switches' CA from now on.
     fs::write(served.dir.path().join("both.pem"), of_switches).unwrap();
     served.hang_up();
     served.running.wait_for("certificate api-cert.pem in use");
@@ -527,7 +527,7 @@ fn each_change_has_a_line_also_a_refused_one() {
         fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o600
     );
-    // Rotation: the old file keeps its lines, and the new one has the next.
+    // Rotation: the old file keeps its lines, and the next lines go to the new file.
     fs::rename(&file, served.dir.path().join("old")).unwrap();
     served.hang_up();
     served.running.wait_for("reload of net.toml: changed 0");
@@ -535,7 +535,7 @@ fn each_change_has_a_line_also_a_refused_one() {
     let lines = served.audit(1);
     assert_eq!(lines.len(), 1);
     assert_eq!(lines[0]["status"], 204);
-    // Whoever goes without waiting for the answer has changed nothing without a line.
+    // A client that leaves without waiting for the answer changes nothing without an audit line.
     let ops = token(served.dir.path(), "ops");
     for number in 0..20 {
         let request = format!(

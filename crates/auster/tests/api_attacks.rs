@@ -65,7 +65,7 @@ impl Served {
     /// The status of the answer to these bytes; 0 if the connection ends without one.
     fn send(&self, bytes: &[u8]) -> u16 {
         let mut stream = self.connect();
-        // Whoever refuses may close while we write.
+        // The server may refuse and close while we write.
         let _ = stream.write_all(bytes);
         status(&mut stream)
     }
@@ -243,7 +243,7 @@ fn what_is_too_large_is_refused_and_not_kept() {
     assert!(grown < 64 << 20, "{grown}");
 }
 
-/// From this machine, whose connections no source's limit holds for.
+/// The connections are from this machine, to which no limit per source applies.
 #[test]
 fn slow_and_idle_connections_keep_nobody_out() {
     let mut served = Served::new("");
@@ -296,7 +296,7 @@ fn garbage_instead_of_tls_ends_its_connection() {
         b"GET /v1/switches HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
         vec![0; 1 << 16],
         vec![0xff; 1 << 16],
-        // A record of a handshake that promises 16 KiB, and one that is longer than any may be.
+        // A handshake record that announces 16 KiB, and one that is longer than any may be.
         b"\x16\x03\x01\x40\x00\x01".to_vec(),
         b"\x16\x03\x01\xff\xff\x01\x00\xff\xff".to_vec(),
         b"\x80\x2e\x01\x00\x02".to_vec(),
@@ -313,7 +313,7 @@ fn garbage_instead_of_tls_ends_its_connection() {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        // What is HTTP hears that it should be HTTPS.
+        // The answer to an HTTP request says that it should be HTTPS.
         let is_http = bytes.starts_with(b"GET ");
         assert_eq!(answer.starts_with(b"HTTP/1.1 400 "), is_http, "{bytes:?}");
         assert_eq!(answer.starts_with(b"HTTP"), is_http, "{bytes:?}");
@@ -321,7 +321,7 @@ fn garbage_instead_of_tls_ends_its_connection() {
     served.answers("after garbage");
     let silent: Vec<TcpStream> = (0..64).map(|_| served.connect()).collect();
     served.answers("64 handshakes that do not begin");
-    // They are closed without a word.
+    // These connections are closed without an answer.
     let deadline = Instant::now() + PATIENCE;
     for mut stream in silent {
         let left = deadline.saturating_duration_since(Instant::now());

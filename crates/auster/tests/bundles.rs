@@ -1,5 +1,5 @@
-//! Changes that a real Open vSwitch takes as a whole: a packet sees what was before, or what comes
-//! after. Figures under traffic are the script's part (`scripts/bundles`).
+//! Changes that a real Open vSwitch takes as a whole: a packet meets the old entries or the new
+//! ones. The script measures figures under traffic (`scripts/bundles`).
 
 mod common;
 
@@ -14,7 +14,7 @@ use common::{run, wait_until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Rules of each of two lists, and the first UDP port that they are about.
+/// The number of rules in each of two lists, and the first UDP port that they match.
 const RULES: u16 = 120;
 const FIRST: u16 = 20_000;
 
@@ -25,7 +25,7 @@ struct Served {
 }
 
 impl Served {
-    /// A controller that the switch connects to.
+    /// Starts a controller that the switch connects to.
     fn start(switch: &DummySwitch, root: &str, rest: &str) -> Served {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), root, rest);
@@ -75,7 +75,7 @@ fn write(dir: &Path, root: &str, rest: &str) {
     fs::write(dir.join("run.toml"), format!("{listen}{api}{root}{rest}")).unwrap();
 }
 
-/// Lists with an opinion about each kind of port. A packet of kind 2 or 3 never passes both.
+/// Two lists with a rule for each kind of port. A packet of kind 2 or 3 never passes both.
 fn lists(is_new: bool) -> String {
     let gate = [true, false, true, false].map(|allows| allows != is_new);
     let hall = [true, false, false, true].map(|allows| allows != is_new);
@@ -103,7 +103,7 @@ fn passes(switch: &DummySwitch, n: u16) -> bool {
     !trace.contains("Datapath actions: drop")
 }
 
-/// Packets are looked at while lists of 240 rules are turned round.
+/// Checks packets while lists of 240 rules are inverted.
 fn reload_under_packets(version: &str, name: &str) {
     let switch = DummySwitch::start(2);
     switch.vsctl(&["set", "bridge", "br0", &format!("protocols={name}")]);
@@ -121,7 +121,7 @@ fn reload_under_packets(version: &str, name: &str) {
         let mut reload = reload.args(["reload", "--api", &api]).spawn().unwrap();
         let deadline = Instant::now() + PATIENCE;
         let mut has_changed = false;
-        // Once round after the change has come.
+        // One full round after the change has taken effect.
         let mut left = usize::from(RULES);
         for n in (0..RULES).cycle() {
             let passed = passes(&switch, n);
@@ -162,7 +162,7 @@ fn a_packet_sees_the_lists_before_a_reload_or_those_after_it_in_later_versions()
     reload_under_packets("1.5", "OpenFlow15");
 }
 
-/// Entries to as many addresses.
+/// Entries to `count` addresses.
 fn entries(count: usize, output: u32) -> Value {
     let entries = (0..count).map(|n| {
         let entry = json!({
@@ -200,7 +200,7 @@ fn a_refused_bundle_goes_message_by_message_and_is_reported_once() {
     let after = served.bundles();
     assert!(after[0] > committed && after[1] == 0, "{after:?}");
 
-    // Room for three more.
+    // Room for three more entries.
     let held = switch.ofctl("dump-flows", &["table=8"]);
     let limit = held.lines().filter(|line| line.contains("cookie=")).count() + 3;
     let limit = format!("flow_limit={limit}");

@@ -1,5 +1,5 @@
-//! Certificates, CAs and revocation lists whose files change while auster runs: nobody sends a
-//! signal, connections stay, and those of who is revoked end.
+//! Certificates, CAs and revocation lists whose files change while auster runs. Nobody sends a
+//! signal, connections stay, and connections of revoked peers end.
 
 mod common;
 
@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
-/// With all authorities, controller `c`, switches `s1` and `s2`, and operator `o`.
+/// A PKI with all authorities, controller `c`, switches `s1` and `s2`, and operator `o`.
 struct Pki(TempDir);
 
 impl Pki {
@@ -129,7 +129,7 @@ fn dial_method(line: &str, kind: &str) -> Method {
     format!("{kind}:{host}:{port}").parse().unwrap()
 }
 
-/// A connection whose other end has said HELLO; `None` if the handshake fails.
+/// A connection whose other end has sent HELLO; `None` if the handshake fails.
 async fn greeted(method: &Method, security: &Security) -> Option<Connection> {
     let mut connection = connect(method, security).await.ok()?;
     let hello = [4, 0, 0, 8, 0, 0, 0, 1];
@@ -167,7 +167,7 @@ async fn new_certificates_are_used_without_a_signal_and_connections_stay() {
         let dialler = old.dialler("s1");
         assert!(greeted(&method, &dialler).await.is_some(), "{kind}");
 
-        // Half of it is there: one line, and what was in use stays so.
+        // The file is half written: one line reports that, and the certificate in use stays.
         let certificate = fs::read(&given.certificate).unwrap();
         fs::write(&given.certificate, &certificate[..certificate.len() / 2]).unwrap();
         let line = run.wait_for("refused, the one in use stays");
@@ -251,7 +251,7 @@ async fn a_member_of_a_cluster_uses_new_certificates_without_a_signal() {
     let mut run = start(&["run", "pssl:0:127.0.0.1", "--config", &config], &given);
     let line = run.wait_for("hears the others on ");
     let method = dial_method(&line, "ssl");
-    // They show the certificate of a controller to controllers.
+    // Members show the certificate of a controller to controllers.
     let member = |pki: &Pki| {
         let files = pki.files("c", "controllerca");
         Security::new(Arc::new(files.load().unwrap())).expecting(Role::Controller)
@@ -329,7 +329,7 @@ async fn a_relay_that_is_revoked_is_out() {
     assert!(is_closed(&mut switch).await, "the switch is still carried");
 }
 
-/// One request on a connection that stays, and the status of its answer.
+/// Sends one request on a connection that stays open. Returns the status of the answer.
 async fn ask<S>(stream: &mut BufReader<S>) -> std::io::Result<u16>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,

@@ -1,6 +1,6 @@
 //! Queues of many switches kept over OVSDB, against real, private ovsdb-servers and a real Open
-//! vSwitch: what is wanted is written once, others' rows stay, and whoever is killed leaves queues
-//! that are complete or absent. What strangers say at the listener takes bounded memory.
+//! vSwitch: wanted queues are written once, others' rows stay, and a killed process leaves queues
+//! that are complete or absent. Messages of strangers at the listener take bounded memory.
 
 mod common;
 
@@ -34,7 +34,7 @@ use tokio::time::sleep;
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// A database with one bridge of two ports, and nobody who carries out what it says.
+/// A database with one bridge of two ports. No program carries out its rows.
 struct Server {
     dir: TempDir,
     process: Child,
@@ -129,7 +129,7 @@ impl Drop for Server {
     }
 }
 
-/// Three queues with a minimum of so many Mbit/s each.
+/// Three queues with a minimum of `mbit` Mbit/s each.
 fn queues(mbit: u64) -> PortQueues {
     let queue = |at: u32| Queue {
         min_rate_bps: Some(mbit * 1_000_000),
@@ -155,7 +155,7 @@ async fn start(methods: &[Method]) -> Databases {
     started.unwrap()
 }
 
-/// Waits until it shows what is to be seen.
+/// Waits until `is_seen` accepts the views, and returns them.
 async fn shows(views: &mut watch::Receiver<Views>, is_seen: impl Fn(&Views) -> bool) -> Views {
     let seen = tokio::time::timeout(PATIENCE, views.wait_for(|views| is_seen(views)));
     let seen = seen.await.ok().map(|seen| seen.unwrap().clone());
@@ -179,7 +179,7 @@ async fn what_is_wanted_is_written_once_and_others_queues_stay() {
     let mut server = Server::start(1);
     server.vsctl("set port p2 qos=@q -- --id=@q create qos type=linux-hfsc");
     server.vsctl("create queue external_ids:owner=somebody");
-    // Of a version that was killed in the middle, which this one cannot be.
+    // A row of a version that was killed in the middle. This version cannot leave such a row.
     server.vsctl("create queue external_ids:auster=run");
     let (databases, p1) = (start(&[server.method()]).await, queues(20));
     let mut views = databases.views();
@@ -200,7 +200,7 @@ async fn what_is_wanted_is_written_once_and_others_queues_stay() {
     assert_eq!(server.counts(), (2, 4), "the orphan is gone");
     let qos = server.vsctl("get port p1 qos");
 
-    // Nothing is sent for what is there, also not by one that begins.
+    // Nothing is sent for rows that exist already, not even by a new session.
     let before = (
         server.uuids("qos"),
         server.vsctl("get open_vswitch . next_cfg"),
@@ -219,7 +219,7 @@ async fn what_is_wanted_is_written_once_and_others_queues_stay() {
     );
     assert_eq!(after, before);
 
-    // The database goes, and comes back.
+    // The database ends, and comes back.
     server.restart();
     databases.want(wanted(1, &[("p1", queues(30))]));
     let changed = async {
@@ -262,7 +262,7 @@ async fn databases_dial_in_and_none_speaks_for_anothers_datapath() {
     let impostor = Server::start(2);
     impostor.vsctl("set bridge br0 datapath_type=netdev");
     impostor.vsctl(&format!("set-manager tcp:127.0.0.1:{port}"));
-    // Time enough to be heard, were it listened to.
+    // Enough time for the impostor to be heard, if auster listened to it.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let datapath_type = view(&views.borrow(), 2).unwrap().datapath_type.clone();
     assert_eq!(datapath_type, "system");
@@ -270,7 +270,7 @@ async fn databases_dial_in_and_none_speaks_for_anothers_datapath() {
     assert_eq!(servers[1].uuids("qos"), before);
 }
 
-/// Each time it ends somewhere else: before, within or after its transactions.
+/// Each turn ends at another point: before, within or after the transactions.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_ended_leaves_queues_that_are_complete_or_absent() {
     let server = Server::start(1);
@@ -286,7 +286,7 @@ async fn whoever_is_ended_leaves_queues_that_are_complete_or_absent() {
         databases.want(wanted);
         tokio::time::sleep(Duration::from_micros(turn * 1731)).await;
         drop(databases);
-        // For what was sent already.
+        // Time for messages that were sent already.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let mut queue_count = 0;
         for port in ["p1", "p2"] {
@@ -425,7 +425,8 @@ fn a_real_switch_watches_its_table_and_reports() {
             let document: Value = serde_json::from_str(&text).unwrap();
             document["switches"][0]["table"].clone()
         };
-        // It reports from when it has been asked again, which nothing outside shows.
+        // The switch reports only after it has been asked again, and nothing outside shows when
+        // that is.
         let fill = || {
             let entries = (0..75).map(|n| format!("table=8,udp,tp_dst={n},actions=drop\n"));
             let file = dir.path().join("entries");
@@ -505,7 +506,8 @@ fn vlans_of_a_switch_are_followed_or_named() {
     assert_eq!(said, 1, "a line comes once: {log}");
 }
 
-/// Hosts of different VLANs must not meet while a database is away, whatever ended the process.
+/// Hosts of different VLANs must not reach each other while a database is away, however the process
+/// ended.
 #[test]
 fn a_restart_has_the_vlans_of_databases_before_they_are_read() {
     let switch = DummySwitch::start(2);
@@ -530,7 +532,7 @@ fn a_restart_has_the_vlans_of_databases_before_they_are_read() {
     auster.wait_for("vlans of the databases, as they were last: VLANs 1, ports 1, changed ports 1");
 }
 
-/// A connection of a stranger's address.
+/// Connects from a stranger's address.
 async fn strange(port: u16) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 1, 1], 0).into()).unwrap();
@@ -538,7 +540,7 @@ async fn strange(port: u16) -> TcpStream {
     socket.connect(to).await.unwrap()
 }
 
-/// Answers what it is asked before its rows, and then says `rows`, until the end.
+/// Answers the requests before its rows, sends `rows`, and then reads until the end.
 async fn database(port: u16, rows: Arc<str>) {
     let mut stream = strange(port).await;
     let mut buf = vec![0; 1 << 16];
@@ -547,7 +549,7 @@ async fn database(port: u16, rows: Arc<str>) {
     }
 }
 
-/// `None` where the connection ends before.
+/// Answers the requests up to that for the rows. `None` if the connection ends before.
 async fn say_rows(stream: &mut TcpStream, rows: &str) -> Option<()> {
     for (id, method, result) in [(0, "get_schema", &schema()[..]), (1, "monitor_cond", rows)] {
         hear(stream, method).await?;
@@ -578,8 +580,8 @@ fn schema() -> String {
     )
 }
 
-/// It is alive: it answers each echo request by one byte more of the message. The first comes after
-/// 5 s, and after 10 s the message is too late.
+/// The database is alive: it answers each echo request with one more byte of the message. The first
+/// request comes after 5 s, and after 10 s the message is too late.
 #[tokio::test]
 async fn a_message_that_a_database_never_ends_ends_its_connection() {
     let mut auster = Running::start(&["run", "ptcp:0:127.0.0.1", "--ovsdb", "ptcp:0:127.0.0.1"]);
@@ -598,12 +600,13 @@ async fn a_message_that_a_database_never_ends_ends_its_connection() {
     auster.wait_for("a message is not complete in time");
 }
 
-/// Databases that the operator has chosen and auster dials: no network's share ends them sooner.
+/// The operator has chosen these databases and auster dials them, so no network's share ends them
+/// sooner.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_of_a_database_is_bounded_and_more_closely_until_its_rows_are_asked_for() {
     let text = ("[\"", "x".repeat(1 << 16));
     let values = ("[0", ",[]".repeat(1 << 14));
-    // A piece more than there may be; nobody hears the end of the message.
+    // One piece more than the limit; nobody receives the end of the message.
     let cases = [
         (false, &text, (4 << 4) + 1, "get_schema was refused: Closed"),
         (false, &values, 2, "get_schema was refused: Closed"),
@@ -668,7 +671,7 @@ async fn databases_of_one_address_take_no_more_than_one_network_may() {
         let peak = most.entry(shape).or_insert(0);
         *peak = now.max(*peak);
     };
-    // At once, as nobody has asked: brackets, and a text that never ends.
+    // Sent at once, before any request: brackets, and a text that never ends.
     let plain: [(&'static str, Arc<str>); 2] = [
         ("brackets at once", empty.clone()),
         ("a text at once", long.clone()),
@@ -688,7 +691,7 @@ async fn databases_of_one_address_take_no_more_than_one_network_may() {
         }
         drain(&mut sent, || note(shape)).await;
     }
-    // As an answer.
+    // Sent as an answer.
     let rows: [(&'static str, Arc<str>); 3] =
         [("brackets", empty), ("many rows", many), ("a text", long)];
     for (shape, rows) in rows {

@@ -1,4 +1,4 @@
-//! The manual: every relative link leads somewhere, a guide leads to every page, no page is long.
+//! The manual: every relative link has a target, a guide links to every page, no page is long.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -64,7 +64,7 @@ fn links(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The links of `page` that lead nowhere.
+/// The links of `page` that have no target.
 fn dead(page: &Path) -> Vec<String> {
     let text = fs::read_to_string(page).unwrap();
     let is_dead = |link: &String| {

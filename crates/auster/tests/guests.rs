@@ -22,7 +22,7 @@ use openflow::{
 };
 use serde_json::{Value, json};
 
-/// The end of a guest's connection, at the guest.
+/// The guest's end of its connection.
 struct Guest {
     listener: TcpListener,
     stream: TcpStream,
@@ -59,7 +59,7 @@ impl Guest {
     fn send(&mut self, message: &Message) -> Xid {
         self.xid += 1;
         let frame = encode(Version::V13, Xid(self.xid), message).unwrap();
-        // One that was turned away cannot write.
+        // A guest that was turned away cannot write.
         let _ = self.stream.write_all(frame.bytes());
         Xid(self.xid)
     }
@@ -86,7 +86,7 @@ impl Guest {
         }
     }
 
-    /// Sends a message and a barrier. Returns what comes until that is answered.
+    /// Sends a message and a barrier. Returns the messages before the barrier's reply.
     fn ask(&mut self, message: &Message) -> Vec<Message> {
         self.send(message);
         let barrier = self.send(&Message::BarrierRequest);
@@ -99,7 +99,7 @@ impl Guest {
         }
     }
 
-    /// Sends a question, and returns the bodies that answer it.
+    /// Sends a request, and returns the bodies of its replies.
     fn question(&mut self, body: RequestBody) -> Vec<ReplyBody> {
         let request = MultipartRequest { more: false, body };
         let asked = self.send(&Message::MultipartRequest(request));
@@ -196,7 +196,7 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
     );
     assert_eq!(said, (1, 11, 0));
 
-    // Each sets the same entries, and has them at its own port.
+    // Each guest sets the same entries, and has them at its own port.
     for guest in [&mut one, &mut other] {
         assert_eq!(guest.add(0, "", "controller"), None);
         assert_eq!(guest.add(7, "ip,nw_dst=10.0.0.2", "in_port"), None);
@@ -212,7 +212,7 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
         assert_eq!(held.len(), 2, "{held:?}");
         assert!(held.iter().all(|line| line.contains(port)), "{held:?}");
     }
-    // What is another's is refused, by the words of the protocol.
+    // Requests for what belongs to another are refused, with the errors of the protocol.
     assert_eq!(
         one.add(1, "in_port=2", "drop"),
         Some(ErrorKind::MATCH_EPERM)
@@ -232,7 +232,7 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
         "{deep:?}"
     );
 
-    // A packet comes up to the guest whose entry has taken it, and goes out of its port.
+    // A packet reaches the guest whose entry has taken it, and leaves by the guest's port.
     let arp = "in_port(1),eth(src=02:00:00:00:00:01,dst=ff:ff:ff:ff:ff:ff),eth_type(0x0806),\
                arp(sip=10.0.0.1,tip=10.0.0.9,op=1,sha=02:00:00:00:00:01,tha=00:00:00:00:00:00)";
     switch.receive(1, arp);
@@ -266,13 +266,14 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
             .is_some_and(|rest| !rest.starts_with('0'))
     });
 
-    // Somebody deletes all entries: those of both come back.
+    // Another program deletes all entries: the entries of both guests come back.
     let before = (held(&switch, 0), held(&switch, 1));
     switch.ofctl("del-flows", &[]);
     wait_until("all entries are back", || {
         (held(&switch, 0), held(&switch, 1)) == before
     });
-    // auster's own are gone too: the switch connects again for them, and so do the guests.
+    // auster's own entries are deleted too: the switch reconnects to get them, and the guests
+    // reconnect.
     while one.receive().is_some() {}
     while other.receive().is_some() {}
     let (mut one, mut other) = (one.again(), other.again());
@@ -280,7 +281,7 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
     assert_eq!(other.rows(), [], "on_disconnect=remove");
     assert_eq!(other.add(0, "", "controller"), None);
 
-    // Nonsense ends the connection, and the entries of this one with it. The other's stay.
+    // Nonsense ends a guest's connection, and its entries with it. The other guest's entries stay.
     other.stream.write_all(&[4, 14, 0, 3, 0, 0, 0, 1]).unwrap();
     while other.receive().is_some() {}
     wait_until("its entries have gone", || held(&switch, 1).is_empty());
@@ -288,7 +289,7 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
     let mut other = other.again();
     assert_eq!(other.rows(), []);
 
-    // A flood of one guest's own slows that one down.
+    // A flood of one guest slows down that guest.
     let flood: Vec<u8> = {
         let echo = encode(Version::V13, Xid(1), &Message::FeaturesRequest).unwrap();
         echo.bytes().repeat(3000)
@@ -299,7 +300,8 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
         assert!(one.receive().is_some());
     }
 
-    // The switch goes, and so do the connections; it comes back without entries, and gets them.
+    // The switch ends, and so do the connections. It comes back without entries, and gets them
+    // again.
     switch.restart();
     while one.receive().is_some() {}
     running.wait_for("guest one is no longer connected for switch 0000000000000001: the switch");
@@ -308,7 +310,7 @@ fn two_guests_share_a_switch_with_auster_and_one_that_talks_nonsense_ends_alone(
     assert_eq!(one.rows().len(), 3);
     wait_until("its entries are there", || held(&switch, 0).len() == 3);
 
-    // Without its guest an entry stays.
+    // An entry stays after its guest has disconnected.
     drop(one);
     running.wait_for("guest one is no longer connected for switch 0000000000000001: closed by");
     assert_eq!(held(&switch, 0).len(), 3);
@@ -433,7 +435,7 @@ fn speaking(version: &str) -> (DummySwitch, Running, TcpListener, tempfile::Temp
     (switch, running, listener, dir)
 }
 
-/// A guest that speaks 1.3 has the same of a switch that speaks 1.4 or 1.5.
+/// A guest that speaks 1.3 sees the same with a switch that speaks 1.4 or 1.5.
 #[test]
 fn switches_of_1_4_and_1_5_are_shown_as_those_of_1_3_with_groups_and_meters() {
     for version in ["1.3", "1.4", "1.5"] {
@@ -482,7 +484,7 @@ fn switches_of_1_4_and_1_5_are_shown_as_those_of_1_3_with_groups_and_meters() {
             assert_eq!(one.question(body.clone()).len(), 1, "{version} {body:?}");
         }
 
-        // Meters are its own, of its own numbers, and an action in 1.5.
+        // The guest has its own meters, with its own numbers; in 1.5 a meter is an action.
         for id in [1, 2] {
             assert_eq!(one.ask(&meter(MeterModCommand::Add, id)), [], "{version}");
         }
@@ -563,7 +565,7 @@ fn switches_of_1_4_and_1_5_are_shown_as_those_of_1_3_with_groups_and_meters() {
         };
         assert_eq!(one.ask(&Message::PacketOut(out)), []);
 
-        // What the switch refuses is an error of the guest's message.
+        // A refusal by the switch is an error for the guest's message.
         let bad = one.add(8, "ip", "set_queue:1,dec_ttl,group:1,pop_pbb,in_port");
         assert!(bad.is_some(), "{version}");
         assert_eq!(one.rows().len(), 2);

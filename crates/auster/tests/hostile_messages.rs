@@ -1,10 +1,10 @@
 //! Every malformed or abusive message we know of, against the running commands: as the first bytes
-//! of a connection and after a handshake. Each ends in the right OpenFlow error, in a close, or in
-//! being ignored where the protocol says so; the connection that sent it alone may end, and a
-//! switch beside it notices nothing.
+//! of a connection and after a handshake. Each ends in the right OpenFlow error, in a close, or is
+//! ignored where the protocol says so. Only the connection that sent it may end, and a switch
+//! beside it notices nothing.
 //!
-//! `fixtures/hostile.txt` has one case a line: a name and the bytes. What each led to stands in
-//! `fixtures/hostile_expected.txt`; `AUSTER_BLESS=1` writes it again, for review.
+//! `fixtures/hostile.txt` has one case a line: a name and the bytes. The outcome of each case is in
+//! `fixtures/hostile_expected.txt`; `AUSTER_BLESS=1` writes that file again, for review.
 
 mod common;
 
@@ -26,13 +26,14 @@ const EXPECTED: &str = concat!(
     "/tests/fixtures/hostile_expected.txt"
 );
 
-/// Resident memory may grow by this over all cases, the allocator's arenas included.
+/// The largest growth of resident memory over all cases, the allocator's arenas included.
 const MEMORY_GROWTH_MAX: u64 = 48 << 20;
 
-/// Cases at a time. Most of a case is waiting: for a deadline, or for the controller to be quiet.
+/// The number of cases at a time. Most of a case is waiting: for a deadline, or for the controller
+/// to be quiet.
 const WORKERS: usize = 16;
 
-/// Datapath ids of the attackers: each case its own, so that none meets its predecessor's.
+/// Datapath ids of the attackers. Each case has its own, so that none meets its predecessor's.
 const ATTACKER: u64 = 0xbad0_0000;
 
 fn cases() -> impl Iterator<Item = (usize, &'static str, Vec<u8>)> {
@@ -46,9 +47,9 @@ fn cases() -> impl Iterator<Item = (usize, &'static str, Vec<u8>)> {
 /// The result of `bytes`: every distinct kind of answer, in order, until a last message after them
 /// is refused or the connection closes.
 fn outcome(attacker: &mut Switch, bytes: &[u8]) -> String {
-    // Two last words, the second when the first is answered: an echo, which nothing else waits for
-    // in a relay, and a type that does not exist, which a relay lets nothing overtake. When both
-    // are answered, whatever the case led to has come before.
+    // Two last messages, the second sent when the first is answered: an echo, for which nothing
+    // else waits in a relay, and a type that does not exist, which nothing overtakes in a relay.
+    // When both are answered, all answers to the case have arrived.
     const ECHO: Xid = Xid(0x00e0_0001);
     const LAST: Xid = Xid(0x00e0_0002);
     let mut seen: Vec<String> = Vec::new();
@@ -76,7 +77,7 @@ fn outcome(attacker: &mut Switch, bytes: &[u8]) -> String {
         }
         let word = match decode(&frame) {
             Ok(Message::Error(error)) => error.kind.to_string(),
-            // Opening words of the handshake and what the application does meanwhile.
+            // Opening messages of the handshake, and messages of the application meanwhile.
             Ok(
                 Message::Hello(_)
                 | Message::FeaturesRequest
@@ -149,7 +150,7 @@ fn table(to: SocketAddr) -> String {
     table
 }
 
-/// Attacks `to` while `victim` goes on, and gives the table of what each case led to.
+/// Attacks `to` while `victim` stays connected, and returns the table of outcomes.
 fn attack(to: SocketAddr, victim: &mut Switch) -> String {
     let attack = std::thread::spawn(move || table(to));
     let mut echo_count = 0;
@@ -168,7 +169,8 @@ fn attack(to: SocketAddr, victim: &mut Switch) -> String {
     attack.join().unwrap()
 }
 
-/// Runs `attack` and asserts that `processes` live on, grow within the bound, and rest afterwards.
+/// Runs `attack` and asserts that `processes` keep running, grow within the bound, and rest
+/// afterwards.
 fn outlive(processes: &mut [&mut Running], attack: impl FnOnce()) {
     let memory: Vec<u64> = processes.iter().map(|p| p.memory()).collect();
     attack();
@@ -220,8 +222,8 @@ fn every_hostile_message_ends_at_most_its_own_connection() {
     });
 }
 
-/// A relay carries what it does not understand: the controller behind it gives the same answers as
-/// without it, and where no answer is possible the channel ends, and no other.
+/// A relay carries messages that it does not understand. The controller behind it gives the same
+/// answers as without it; where no answer is possible, that channel ends, and no other.
 #[test]
 fn the_relays_change_no_outcome_and_lose_no_other_channel() {
     let mut auster = Running::start(&["run", "--listen", "ptcp:0:127.0.0.1"]);
@@ -259,7 +261,7 @@ fn a_hostile_controller_harms_its_own_channel_at_most() {
         let hello = openflow::encode(VERSION, Xid(1), &hello).unwrap();
         switch.write_all(hello.bytes()).unwrap();
         switch.set_read_timeout(Some(PATIENCE)).unwrap();
-        // What looked whether the port answers was a connection too, and has ended.
+        // The check whether the port answers was a connection too, and has ended.
         loop {
             let (mut end, _) = controller.accept().unwrap();
             end.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -270,7 +272,7 @@ fn a_hostile_controller_harms_its_own_channel_at_most() {
             }
         }
     };
-    // The tunnel may not stand yet when the port answers; the first channel waits for it.
+    // The tunnel may not be up yet when the port answers; the first channel waits for it.
     let (mut victim, mut victim_end) = connect();
 
     let Relays {

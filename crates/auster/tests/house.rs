@@ -1,5 +1,5 @@
-//! The house as ARCHITECTURE.md draws it: which crate may know which, and that the pure ones are
-//! kept pure.
+//! The crates as ARCHITECTURE.md draws them: which crate may know which, and that the pure crates
+//! stay pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ const PURE: [&str; 7] = [
     "clock", "openflow", "ovsdb", "sched", "relay", "control", "sim",
 ];
 
-/// Each crate, and all crates of the house that it may depend on.
+/// Each crate, and all crates of ours that it may depend on.
 const ARROWS: [(&str, &[&str]); 22] = [
     ("clock", &[]),
     ("openflow", &["clock"]),
@@ -58,7 +58,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
     ("lab", &ALL),
 ];
 
-/// Nothing of the laboratory.
+/// The crates of the product, without those of the laboratory.
 const PRODUCT: [&str; 14] = [
     "api", "cli", "clock", "cluster", "config", "control", "driver", "etcd", "net", "openflow",
     "ovsdb", "relay", "sched", "tunnel",
@@ -172,8 +172,8 @@ const OF_MEMBERS: [&str; 15] = [
     "cluster/src/intent/known.rs",
 ];
 
-/// A clock that jumps by a day changes nothing of a cluster: its members never ask for the time of
-/// day, so they compare it with nothing. What they wait for is measured by the monotonic clock.
+/// A clock that jumps by a day changes nothing in a cluster: its members never ask for the time of
+/// day, so they compare it with nothing. Their waits are measured by the monotonic clock.
 #[test]
 fn members_of_a_cluster_do_not_ask_for_the_time_of_day() {
     let asks = |text: &str| {
@@ -190,7 +190,7 @@ fn members_of_a_cluster_do_not_ask_for_the_time_of_day() {
             assert!(found.is_empty(), "{}: {found:?}", file.display());
         }
     }
-    // A document says for its readers when it was written. Nobody compares that.
+    // A document records for its readers when it was written. Nothing compares that time.
     let document = crates.join("cluster/src/intent/document.rs");
     let found = asks(&std::fs::read_to_string(document).unwrap());
     assert_eq!(found, ["at: time_of_day(date::unix_seconds()),"]);

@@ -1,5 +1,5 @@
-//! Readers that pause, go, or have no room: what is written for them never holds up a command, and
-//! peers cannot make it grow.
+//! Readers that pause, leave, or have no room: output for them never holds up a command, and peers
+//! cannot make it grow.
 
 #[path = "../../net/tests/common/switch.rs"]
 mod switch;
@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 
 const AUSTER: &str = env!("CARGO_BIN_EXE_auster");
 
-/// Ended with the test.
+/// A process that ends with the test.
 struct Process(Child);
 
 impl Process {
@@ -51,7 +51,7 @@ impl Drop for Process {
     }
 }
 
-/// A pipe that holds 4 KiB, so that a reader that pauses is felt soon.
+/// A pipe that holds 4 KiB, so that a paused reader soon has an effect.
 fn small_pipe() -> (File, OwnedFd) {
     let (reader, writer) = nix::unistd::pipe().unwrap();
     fcntl(&writer, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
@@ -98,7 +98,7 @@ fn port_status(port: u32, is_up: bool) -> Vec<u8> {
     bytes
 }
 
-/// Takes this number of ports of a switch up and down.
+/// Takes `ports` ports of a switch up and down.
 async fn flap(port: u16, ports: u32) {
     let mut switch = switch_at(port, 7).await;
     for n in 1..=ports {
@@ -154,10 +154,10 @@ async fn events_that_a_switch_can_cause_as_often_as_it_likes_do_not_fill_a_disk(
             counted += count.trim_start_matches("... and ").parse::<u32>().unwrap();
         }
     }
-    // Of two kinds 100 at once, and one in two minutes.
+    // Two kinds of lines: 100 of each at once, and one in two minutes.
     let most = 2 * (100 + since.elapsed().as_secs() as u32 / 120 + 1);
     assert!(lines <= most, "{lines} lines, at most {most}");
-    // Notices that nobody could take in time are another counter's.
+    // Notices that nobody could take in time have another counter.
     let all = lines + counted;
     assert!(
         counted > 0 && all <= 2 * PORTS,
@@ -245,7 +245,7 @@ fn an_answer_that_cannot_be_written_is_an_exit_code_and_no_panic() {
     // As `auster ofp pcap FILE | head` ends.
     assert_eq!(said, "");
 
-    // Neither is there anybody to be told.
+    // Nobody can read the error message either.
     let status = pki(&["show", "missing.pem"])
         .stderr(full())
         .status()
@@ -375,7 +375,7 @@ async fn readers_of_both_outputs_that_pause_stop_no_signal() {
         let row = text.lines().find(|line| line.starts_with(name));
         row.map(str::to_owned).unwrap_or_default()
     };
-    // More than both pipes hold. What comes before the switch is up is no change.
+    // More than both pipes hold. Messages before the switch is up are no changes.
     let give_up = Instant::now() + PATIENCE;
     let is_some = |row: String| row.contains(' ') && !row.ends_with(" 0");
     while !is_some(row("auster_log_lines_left_out_total")) {

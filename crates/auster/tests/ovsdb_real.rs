@@ -72,7 +72,7 @@ fn run(program: &str, args: &[&str]) {
     assert!(output.status.success(), "{program} {args:?}: {said}");
 }
 
-/// A session and its socket, driven by whoever waits for something.
+/// A session and its socket, driven by the caller that waits.
 struct Client {
     session: Session,
     socket: UnixStream,
@@ -92,7 +92,7 @@ impl Client {
         Instant::START + self.started.elapsed()
     }
 
-    /// Mutate, drain, wait: until an output that `wanted` takes, for 20 s at most.
+    /// Mutates, drains and waits until `wanted` takes an output, for 20 s at most.
     fn wait<T>(&mut self, mut wanted: impl FnMut(&Session, Output) -> Option<T>) -> T {
         let mut buf = vec![0; 1 << 16];
         let give_up = self.now() + Duration::from_secs(20);
@@ -168,7 +168,7 @@ impl Client {
         }
     }
 
-    /// Waits until the replica shows what `shows` wants to see.
+    /// Waits until `shows` finds a value in the replica, and returns it.
     fn wait_replica<T>(
         &mut self,
         monitor: MonitorId,

@@ -1,5 +1,5 @@
-//! The Debian package `auster`, as `scripts/package` makes it of the program under test. Its life
-//! in a Debian with systemd is in `scripts/package-test`.
+//! The Debian package `auster`, as `scripts/package` makes it of the program under test. Its test
+//! in a Debian with systemd is `scripts/package-test`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn package(programs: &Path, destination: &Path) -> PathBuf {
 #[test]
 fn the_package_has_what_the_manual_says_and_starts_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    // A build beside the tests may put another program in this one's place.
+    // A build beside the tests may replace this program by another.
     fs::copy(AUSTER, dir.path().join("auster")).unwrap();
     let [package, again] = ["one", "two"].map(|name| package(dir.path(), &dir.path().join(name)));
     let is_same = fs::read(&package).unwrap() == fs::read(again).unwrap();
@@ -59,7 +59,7 @@ fn the_package_has_what_the_manual_says_and_starts_nothing() {
     ] {
         assert!(root.join(file).is_file(), "{file} is missing");
     }
-    // They are in the package of the laboratory, and two packages may not have the same file.
+    // The laboratory's pages are in its own package, and two packages may not have the same file.
     assert!(!root.join("usr/share/man/man1/auster-lab.1.gz").exists());
 
     let conffiles = fs::read_to_string(root.join("DEBIAN/conffiles")).unwrap();

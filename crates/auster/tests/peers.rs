@@ -17,7 +17,7 @@ use common::running::{AUSTER, Running};
 /// The address the lab gives to host h2.
 const H2: &str = "10.0.0.2";
 
-/// Faucet learns hosts from what they send and may flood a first packet nowhere; it has this long.
+/// Faucet learns hosts from their packets and may flood a first packet nowhere; it has this long.
 const CONVERGENCE_MAX: Duration = Duration::from_secs(180);
 
 fn peers() -> PathBuf {
@@ -55,7 +55,7 @@ impl Relayed {
         Relayed { lab, relays }
     }
 
-    /// Pings from h1 to h2 until one comes back, then ten more of which none may be lost.
+    /// Pings from h1 to h2 until one is answered, then ten more of which none may be lost.
     fn assert_hosts_reach_each_other(&self) {
         let deadline = Instant::now() + CONVERGENCE_MAX;
         while !self

@@ -1,5 +1,5 @@
-//! `auster pki` against those who must accept its files: openssl, Open vSwitch, our own loader,
-//! and ovs-pki the other way round.
+//! `auster pki` against the programs that must accept its files: openssl, Open vSwitch, our own
+//! loader, and ovs-pki the other way round.
 
 #[path = "common/ports.rs"]
 mod ports;
@@ -27,7 +27,7 @@ impl Pki {
         }
     }
 
-    /// With both authorities, controller `c` on 127.0.0.1 and switch `s` of datapath 0xab.
+    /// A PKI with both authorities, controller `c` on 127.0.0.1 and switch `s` of datapath 0xab.
     fn complete(key: &str) -> Pki {
         let pki = Pki::new();
         pki.done(&["init", "--key", key]);
@@ -108,7 +108,7 @@ fn run(dir: &Path, program: &str, args: &[&str]) -> bool {
         .success()
 }
 
-/// Stopped by its id when the test is done with it.
+/// A process, stopped by its id when the test is done with it.
 struct Process(Child);
 
 impl Drop for Process {

@@ -1,5 +1,5 @@
-//! Policy maps by Open vSwitch's database and from the relay's own file, with a real ovsdb-server,
-//! which is killed, as is the relay.
+//! Policy maps from Open vSwitch's database and from the relay's own file, with a real
+//! ovsdb-server. The tests kill the server and the relay.
 
 mod common;
 
@@ -107,7 +107,7 @@ impl Lab {
         path
     }
 
-    /// A relay that has nobody to connect to.
+    /// Starts a relay that has no peer to connect to.
     fn relay(&self, more: &[&str]) -> Running {
         let (policy, status) = (self.map(1), format!("unix:{}", self.path("status")));
         let _ = fs::remove_file(self.path("status"));
@@ -119,7 +119,7 @@ impl Lab {
         relay
     }
 
-    /// Generation and digest that the relay says are in use.
+    /// Generation and digest that the relay reports as in use.
     fn in_use(&self) -> (u64, String) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -202,7 +202,7 @@ fn a_controller_gives_its_map_to_the_relay_at_a_switch_and_a_plain_switch_takes_
     controller.wait_for("the relay beside it has policy map generation 6");
     wait_for_both(6);
 
-    // The older connection goes first: of two for one switch the newer one is refused.
+    // The older connection ends first: of two connections for one switch, the newer is refused.
     switch.vsctl(&["del-controller", "br0"]);
     controller.wait_for("switch 0000000000000001 down");
     switch.vsctl(&["set-controller", "br0", &connect]);
@@ -217,7 +217,7 @@ fn out(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The text that `map` has in its canonical form, and its digest.
+/// The canonical form of `map`, and its digest.
 fn canonical(map: &str) -> (String, String) {
     let shown = out(&auster(&["policy", "show", map, "--json"]));
     let document: Value = serde_json::from_str(&shown).unwrap();
@@ -242,7 +242,7 @@ fn a_map_in_the_database_is_taken_and_told_and_whatever_breaks_the_last_one_stay
         "{status}"
     );
 
-    // By hand, key by key: nothing is used before all of it is there and right.
+    // Written by hand, key by key: no map is used before all keys are present and right.
     let (text, sha256) = canonical(&lab.map(3));
     lab.write(&[("auster-pmt", &text)]);
     relay.wait_for("E15");
@@ -273,7 +273,7 @@ fn a_map_in_the_database_is_taken_and_told_and_whatever_breaks_the_last_one_stay
     }
     assert_eq!(lab.in_use(), (3, sha256.clone()));
 
-    // Without the database the map stays; with it again, the next one is taken.
+    // Without the database the map stays; when the database is back, the next map is taken.
     lab.kill_server();
     relay.wait_for("--policy-db");
     assert_eq!(lab.in_use(), (3, sha256));
@@ -282,7 +282,7 @@ fn a_map_in_the_database_is_taken_and_told_and_whatever_breaks_the_last_one_stay
     assert!(pushed.status.success(), "{pushed:?}");
     assert_eq!(lab.in_use().0, 4);
 
-    // Killed and started again with the map of its file, it finds the row.
+    // The relay, killed and started again with the map of its file, finds the row.
     drop(relay);
     let _relay = lab.relay(&["--policy-db", &database]);
     let deadline = Instant::now() + PATIENCE;

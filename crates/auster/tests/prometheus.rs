@@ -1,5 +1,5 @@
 //! Metrics and alerts under a real Prometheus: it scrapes `auster run` with a token and both
-//! relays, and what `contrib/` asks for is there to be asked for.
+//! relays, and every metric that `contrib/` asks for exists.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn get(url: &str) -> Value {
     serde_json::from_slice(&output.unwrap().stdout).unwrap_or_default()
 }
 
-/// The value of a query that gives one, once it does.
+/// The value of a query, once it has one.
 fn query(at: &str, text: &str) -> f64 {
     let deadline = Instant::now() + PATIENCE;
     let url = format!("http://{at}/api/v1/query?query={text}");
@@ -149,7 +149,7 @@ fn a_prometheus_scrapes_the_controller_and_both_relays() {
         rules.iter().all(|rule| rule["health"] != "err"),
         "{rules:#?}"
     );
-    // The token is taken away, and Prometheus is told apart from nobody no more.
+    // The token is removed, and Prometheus counts as an unknown client.
     let remove = [
         "api",
         "token",
@@ -210,7 +210,7 @@ fn exposition(section: &str) -> String {
     loop {
         let text = run("curl", &["-sf", "--max-time", "60", &url]);
         let is_up = |line: &str| line == "auster_of_connections_up 2.0";
-        // An echo has its series once there was one.
+        // Echo times have a series once there was an echo.
         if text.lines().any(is_up) && text.matches("auster_of_echo_rtt_seconds{").count() == 2 {
             break;
         }
@@ -273,7 +273,7 @@ fn a_switch_and_a_port_have_as_many_series_as_the_manual_says() {
     assert!(!text.contains("auster_port_"), "{text}");
 }
 
-/// The words of our own metrics in a text.
+/// The names of our own metrics in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
     let words = text.split(|c: char| !is_part(c));

@@ -48,7 +48,7 @@ impl Wire {
         wire
     }
 
-    /// `auster queues` beside the interface, with no database in reach but one that is named.
+    /// Runs `auster queues` beside the interface. It can reach no database except a named one.
     fn queues(&self, line: &str) -> Output {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[0]]);
@@ -67,7 +67,7 @@ impl Wire {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Exit code and what it says when it refuses.
+    /// Exit code and message of a command that refuses.
     fn refused(&self, line: &str) -> (Option<i32>, String) {
         let output = self.queues(line);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -154,7 +154,7 @@ fn queues_are_made_once_shown_and_removed_with_nothing_left() {
 
     assert!(wire.set("20mbit").contains("made anew"));
     assert_eq!(wire.state()["kernel"]["rate_bps"], 20_000_000);
-    // Somebody took a filter away: it is not as it was.
+    // A filter was removed, so the queues are not as they were.
     wire.tc("filter del dev q0 parent a057: pref 3");
     assert!(wire.set("20mbit").contains("made anew"));
 
@@ -168,7 +168,7 @@ fn queues_are_made_once_shown_and_removed_with_nothing_left() {
 }
 
 /// Every code point that names a class selector, in both families; ARP and neighbour discovery are
-/// with the last class of control, and not with data.
+/// in the last class of control, and not with data.
 #[test]
 fn packets_land_in_the_class_of_their_code_point() {
     let wire = Wire::new();
@@ -190,8 +190,8 @@ fn packets_land_in_the_class_of_their_code_point() {
         assert!(wire.packets(2) - before >= 5, "EF to {address}");
     }
     run("ip", &words(&["-n", &wire.names[0]], "neigh flush dev q0"));
-    // To an address that nobody has: questions, and nothing else. Other packets of the kernel
-    // meanwhile (router solicitations, multicast reports) are data.
+    // For an address that no host has, the kernel sends questions and nothing else. Its other
+    // packets meanwhile (router solicitations, multicast reports) are data.
     for address in ["10.9.0.77", "fd09::77"] {
         let before = wire.packets(2);
         let line = format!("netns exec {} ping -c 1 -W 1 {address}", wire.names[0]);
@@ -271,7 +271,7 @@ fn wrong_input_is_one_line_that_says_what_to_do() {
         assert_eq!(found, Some(code), "{line}: {said}");
         assert!(said.contains(part), "{line}: {said}");
     }
-    // Nothing was begun.
+    // Nothing was started.
     assert_eq!(wire.state()["way"], "none");
 }
 
@@ -290,7 +290,7 @@ fn without_tc_and_without_root_it_says_so() {
     assert!(said.contains("apt-get install iproute2"), "{said}");
 }
 
-/// Only the database: the test looks only at what Open vSwitch would get.
+/// A database without Open vSwitch: the test looks only at the rows that Open vSwitch would get.
 struct Database {
     dir: TempDir,
     server: Child,
@@ -342,7 +342,7 @@ impl Drop for Database {
     }
 }
 
-/// On the kernel's datapath Open vSwitch makes the queues, from records; those of others stay.
+/// On the kernel's datapath Open vSwitch makes the queues, from records. Records of others stay.
 #[test]
 fn where_set_queue_is_honoured_open_vswitch_is_given_records() {
     let (wire, database) = (Wire::new(), Database::start());
@@ -372,7 +372,8 @@ fn where_set_queue_is_honoured_open_vswitch_is_given_records() {
         let line = format!("get queue {} other_config:{key}", queue.trim());
         database.vsctl(&line).trim().trim_matches('"').to_string()
     };
-    // What no flow has marked is in Open vSwitch's queue 0, so that is the least urgent one.
+    // Packets that no flow has marked are in Open vSwitch's queue 0, so that queue is the least
+    // urgent.
     assert_eq!([option(0, "priority"), option(1, "priority")], ["7", "0"]);
     assert_eq!(option(1, "max-rate"), "50000000");
     let shown: Value =
@@ -416,8 +417,8 @@ fn where_set_queue_is_honoured_open_vswitch_is_given_records() {
     assert_eq!(database.count("qos"), 2, "nothing was removed");
 }
 
-/// Userspace Open vSwitch removes queues that it did not make when it takes in the port, unless its
-/// record says that they are others' business.
+/// When userspace Open vSwitch takes in a port, it removes queues that it did not make, unless its
+/// record says that others manage them.
 #[test]
 fn on_the_userspace_datapath_the_kernels_queues_outlive_a_port_that_is_taken_in_anew() {
     let lab = Lab::up(&["single,2", "--controller", "none"]);
@@ -439,7 +440,7 @@ fn on_the_userspace_datapath_the_kernels_queues_outlive_a_port_that_is_taken_in_
     );
     let vsctl = |line: &str| run("ovs-vsctl", &words(&[&format!("--db={db}")], line));
     assert!(vsctl("list qos").contains("linux-noop"));
-    // Taken in anew, with all that Open vSwitch does to a new port.
+    // The port is taken in again, with all that Open vSwitch does to a new port.
     vsctl(&format!("set interface {port} type=internal"));
     vsctl(&format!("set interface {port} type=\"\""));
     assert!(exec(&format!("tc qdisc show dev {port}")).contains("htb a057:"));
@@ -450,7 +451,8 @@ fn on_the_userspace_datapath_the_kernels_queues_outlive_a_port_that_is_taken_in_
     assert!(!exec(&format!("tc qdisc show dev {port}")).contains("htb"));
 }
 
-/// The flows that `auster queues flows` prints are taken by a real switch, and do what they say.
+/// A real switch takes the flows that `auster queues flows` prints, and they have the stated
+/// effect.
 #[test]
 fn a_real_switch_takes_the_flows_and_data_loses_the_code_points_of_control() {
     let switch = common::dummy::DummySwitch::start(3);
@@ -485,7 +487,7 @@ fn a_real_switch_takes_the_flows_and_data_loses_the_code_points_of_control() {
         assert_eq!(last.contains("set(ipv4(tos=0"), marked, "{tos}: {text}");
         assert!(text.contains("output:3"), "{text}");
     }
-    // The tunnel keeps what its ends wrote, both ways.
+    // The tunnel keeps the code points that its ends wrote, in both directions.
     let text = trace(&format!("in_port=2,{udp},nw_tos=192"));
     assert!(
         text.contains("output:3") && !text.contains("set(ipv4"),
@@ -606,7 +608,7 @@ fn all_mistakes_in_stated_queues_are_told_together_and_nothing_is_changed() {
     }
 }
 
-/// On the kernel's datapath no code point is needed, and Open vSwitch gets what was stated.
+/// On the kernel's datapath no code point is needed, and Open vSwitch gets the stated queues.
 #[test]
 fn stated_queues_are_records_where_set_queue_is_honoured() {
     let (wire, database) = (Wire::new(), Database::start());
@@ -719,7 +721,7 @@ fn verify_tells_queues_that_flows_reach_from_those_that_they_do_not() {
     );
     assert_eq!(document["made_by"], "auster");
 
-    // And one that writes it itself.
+    // A flow that writes the code point itself.
     let flows = auster_flows("id=1,min=20mbit,dscp=10", "in_port=1,icmp", "2");
     run(
         "ovs-ofctl",

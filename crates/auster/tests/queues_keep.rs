@@ -21,14 +21,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// Longer than the keeper takes to see that something is gone.
+/// Longer than the keeper takes to notice that something is missing.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
-/// Until it is so.
+/// Waits until `is_so` returns true.
 fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !is_so() {
@@ -37,8 +37,8 @@ fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Interface `q0` in a namespace, and a database beside it that says that it is a port of a
-/// userspace bridge. No other program carries out the database's rows.
+/// Interface `q0` in a namespace, and a database beside it that lists it as a port of a userspace
+/// bridge. No other program carries out the database's rows.
 struct Bench {
     namespaces: [String; 2],
     dir: TempDir,
@@ -192,13 +192,13 @@ impl Drop for Bench {
     }
 }
 
-/// Somebody who keeps the queues, until it is dropped.
+/// A program that keeps the queues until this is dropped.
 struct Kept(Child);
 
 impl Kept {
     fn start(namespace: &str, line: &[&str]) -> Kept {
         let child = Command::new("ip")
-            // It replaces itself, so that the child is auster.
+            // This command replaces itself, so that the child is auster.
             .args(["netns", "exec", namespace, AUSTER])
             .args(line)
             .stdout(Stdio::null())
@@ -229,7 +229,8 @@ fn the_kernel_has_what_the_rows_say_and_the_row_says_so() {
     wait("what it has counted is told", || bench.told() >= Some(5));
     let classes = || bench.tc("class show dev q0");
     let filters = || bench.tc("filter show dev q0 parent a058:");
-    // Without the numbers of the queues at the leaves, which are new when they are made again.
+    // Without the numbers of the queues at the leaves, which are new when the queues are made
+    // again.
     let shape = || {
         let lines = classes();
         let lines = lines.lines().map(|line| match line.split_once(" leaf ") {
@@ -240,7 +241,7 @@ fn the_kernel_has_what_the_rows_say_and_the_row_says_so() {
     };
     let before = shape();
 
-    // One that begins finds them as they are: counters would be gone if they were made anew.
+    // A keeper that starts leaves the queues as they are: new queues would have lost the counts.
     drop(kept);
     assert!(
         bench.queue(1)["packets"].as_u64().unwrap() >= 5,
@@ -252,7 +253,7 @@ fn the_kernel_has_what_the_rows_say_and_the_row_says_so() {
     assert_eq!(bench.queue(1)["min_rate_bps"], 30_000_000);
     bench.ping(10);
     drop(kept);
-    // ARP is counted there, too, so there may be more; made anew they would begin at 0.
+    // ARP is counted there too, so there may be more; counters of new queues would begin at 0.
     let packets = || bench.queue(1)["packets"].as_u64().unwrap();
     let counted = packets();
     let _kept = bench.keep();
@@ -262,7 +263,7 @@ fn the_kernel_has_what_the_rows_say_and_the_row_says_so() {
     bench.wait_for_said("min-rate=20000000");
     assert_eq!(shape(), before);
 
-    // What cannot be made is told, and what is there stays.
+    // Queues that cannot be made are reported, and the existing ones stay.
     let before = (classes(), filters());
     bench.change("other_config:min-rate=60000000");
     let failed = bench.wait_for_said("failed: ");
@@ -271,7 +272,7 @@ fn the_kernel_has_what_the_rows_say_and_the_row_says_so() {
     bench.change("other_config:min-rate=20000000");
     bench.wait_for_said("made: ");
 
-    // They belong to the controller.
+    // The queues belong to the controller.
     let (done, said) = bench.auster("queues set --port q0 --rate 50mbit --queue id=1,dscp=10");
     assert!(
         !done && said.contains("a controller has asked for"),
@@ -295,7 +296,7 @@ fn what_others_made_stays_and_what_was_left_goes() {
     assert_eq!(bench.tc("qdisc show dev q0"), foreign);
     bench.tc("qdisc del dev q0 root");
     bench.wait_for_said("made: ");
-    // While nobody looks.
+    // While no keeper runs.
     drop(kept);
     bench.vsctl("clear port q0 qos");
     assert!(!bench.has_none());
@@ -312,7 +313,7 @@ fn what_others_made_stays_and_what_was_left_goes() {
     assert_eq!(bench.said(), "");
 }
 
-/// The relay beside a switch does it as well.
+/// The relay beside a switch keeps the queues as well.
 #[test]
 fn a_relay_keeps_the_queues_of_its_switch() {
     let bench = Bench::start("y");

@@ -54,7 +54,7 @@ impl Net {
         serde_json::from_str(&answer).unwrap_or_else(|e| panic!("{path}: {e}: {answer}"))
     }
 
-    /// The answer once it is as wanted. The switch's time goes on meanwhile.
+    /// The answer, once `is_it` accepts it. The switch's clock advances meanwhile.
     fn wait(&self, path: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -188,7 +188,7 @@ fn a_network_is_read_and_followed() {
         json!([])
     );
 
-    // What happens behind the document is in the events behind its number.
+    // Changes after the document are in the events after its number.
     let seq = net.get("/v1/topology")["seq"].as_u64().unwrap();
     net.switch.vsctl(&["del-port", "br0", "c0"]);
     net.running.wait_for(r#""event":"link_down""#);

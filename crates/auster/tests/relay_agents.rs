@@ -90,7 +90,7 @@ fn collector(dir: &TempDir) -> (Daemon, u16, u16) {
     (daemon, tcp, udp)
 }
 
-/// One of net-snmp's commands against an agent, `None` while that does not answer.
+/// Runs one of net-snmp's commands against an agent; `None` while the agent does not answer.
 fn snmp(program: &str, options: &[&str], port: u16, oid: &str) -> Option<String> {
     let address = format!("udp:127.0.0.1:{port}");
     let fixed = [
@@ -106,7 +106,7 @@ fn snmp(program: &str, options: &[&str], port: u16, oid: &str) -> Option<String>
     output.status.success().then_some(text)
 }
 
-/// netconfd, with the configuration of RFC 7317, and a port for what stands between it and SSH.
+/// netconfd, with the configuration of RFC 7317, and a port for the program between it and SSH.
 fn netconf_agent(dir: &TempDir) -> (Daemon, u16) {
     let port = free_port();
     let socket = dir.path().join("netconfd.sock");
@@ -126,7 +126,8 @@ fn netconf_agent(dir: &TempDir) -> (Daemon, u16) {
     (daemon, port)
 }
 
-/// A NETCONF session through what an SSH server starts for one, which dials the agent by TCP.
+/// A NETCONF session through the program that an SSH server starts for it, which dials the agent by
+/// TCP.
 struct Netconf {
     subsystem: Daemon,
     requests: ChildStdin,
@@ -135,12 +136,12 @@ struct Netconf {
 }
 
 impl Netconf {
-    /// Both have said hello.
+    /// Starts a session in which both ends have sent hello.
     fn connect(port: u16) -> Netconf {
         let program = "/usr/sbin/netconf-subsystem";
         let child = Command::new(program)
             .arg(format!("--tcp-direct-port={port}"))
-            // As SSH's server has them.
+            // Set as an SSH server sets them.
             .env("SSH_CONNECTION", "127.0.0.1 40000 127.0.0.1 830")
             .env("USER", NETCONF_USER)
             .stdin(Stdio::piped())
@@ -220,7 +221,7 @@ impl Netconf {
     }
 }
 
-/// Open vSwitch and a controller that has asked it something, through relays with these agents.
+/// Open vSwitch and a controller that has sent it a request, through relays with these agents.
 struct Site {
     _switch: DummySwitch,
     _controller: Running,
@@ -277,12 +278,12 @@ fn snmp_and_syslog_go_beside_openflow_and_ovsdb_on_one_connection() {
     let [snmp_port, log_udp] = [(); 2].map(|()| free_port());
     let log_tcp = free_port();
     let agents = [
-        // Asked from the controller's side.
+        // Requests come from the controller's side.
         (
             format!("snmp=udp:127.0.0.1:{agent_port},class=exchange"),
             format!("snmp=pudp:{snmp_port}:127.0.0.1,class=exchange"),
         ),
-        // Told by the switch's.
+        // Reports come from the switch's side.
         (
             format!("syslog=ptcp:{log_tcp}:127.0.0.1,class=other"),
             format!("syslog=tcp:127.0.0.1:{syslog_tcp}"),
@@ -338,7 +339,7 @@ fn snmp_and_syslog_go_beside_openflow_and_ovsdb_on_one_connection() {
         });
     }
 
-    // Nothing was lost on the way, and all of it was on one connection.
+    // Nothing was lost between the ends, and everything was on one connection.
     for side in ["switch", "controller"] {
         let status = relays.status(side);
         let relay = &status["relays"][0];
@@ -402,7 +403,7 @@ fn netconf_goes_beside_openflow_and_ovsdb_with_a_class_of_its_own() {
         let config = session.ask(&config);
         assert!(config.contains(name), "{config}");
     }
-    // What the agent knows of itself, and a reply of many packets.
+    // The agent's own state, and a reply of many packets.
     let monitoring = "xmlns=\"urn:ietf:params:xml:ns:yang:ietf-netconf-monitoring\"";
     let state = manager.ask(&format!(
         "<get><filter type=\"subtree\"><netconf-state {monitoring}><sessions/></netconf-state>\

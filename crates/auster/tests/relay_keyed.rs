@@ -33,7 +33,7 @@ const PORTS: u32 = 4;
 const MAC_KEYS: u64 = 64;
 const IP_KEYS: u64 = 16;
 const GROUPS: u64 = 4;
-/// No step makes it, so what names it is refused.
+/// No step makes this group, so a message that names it is refused.
 const NO_GROUP: u64 = 99;
 
 /// A controller's messages, the same for each seed.
@@ -42,9 +42,9 @@ struct Script {
     random: SplitMix64,
     frames: Vec<Frame>,
     groups: [bool; GROUPS as usize],
-    /// Errors that are to come.
+    /// The number of errors to expect.
     refused: usize,
-    /// Bundles that are carried out.
+    /// The number of bundles that are carried out.
     bundles: usize,
 }
 
@@ -84,7 +84,7 @@ impl Script {
         self.say(&Message::GroupMod(group));
     }
 
-    /// An output, or a group that is there.
+    /// An output, or a group that exists.
     fn actions(&mut self) -> String {
         let group = self.below(8 * GROUPS);
         match self.groups.get(group as usize) {
@@ -93,7 +93,8 @@ impl Script {
         }
     }
 
-    /// Mostly what is about one pair of Ethernet addresses. The rest is about others too.
+    /// Adds a step, mostly about one pair of Ethernet addresses. The other steps are about others
+    /// too.
     fn step(&mut self) {
         let [key, table] = [self.below(MAC_KEYS), self.below(2)];
         let (src, dst) = macs(key);
@@ -145,7 +146,8 @@ impl Script {
         }
     }
 
-    /// Changes that go as one, or not at all. Others are sent while it is put together.
+    /// Adds a bundle: changes that apply as one or not at all. Other changes are sent while the
+    /// bundle is put together.
     fn bundle(&mut self) {
         let (bundle_id, flags) = (self.frames.len() as u32, BundleFlags::ATOMIC);
         let control = |command| {
@@ -184,13 +186,13 @@ impl Script {
         if self.below(5) == 0 {
             return self.say(&control(BundleCommand::DiscardRequest));
         }
-        // The part that is refused, and the whole.
+        // One error for the refused part, and one for the whole.
         self.refused += 2 * usize::from(is_refused);
         self.bundles += usize::from(!is_refused);
         self.say(&control(BundleCommand::CommitRequest));
     }
 
-    /// A group that goes takes the entries that name it along.
+    /// Changes a group. Deleting it also deletes the entries that name it.
     fn change_group(&mut self) {
         let id = self.below(GROUPS);
         let port = 1 + self.below(u64::from(PORTS));
@@ -237,7 +239,7 @@ fn packet(key: u64) -> Bytes {
 /// of different kinds may overtake each other there, so they are sorted.
 type Answers = Vec<(Vec<String>, u32)>;
 
-/// Says all at once to the switch behind `stream`, and hears it out.
+/// Sends the whole script at once to the switch behind `stream`, and reads all answers.
 fn drive(mut stream: &UnixStream, script: &Script) -> Answers {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut writer = stream.try_clone().unwrap();
@@ -273,13 +275,13 @@ fn drive(mut stream: &UnixStream, script: &Script) -> Answers {
     }
 }
 
-/// The switch takes `path` for its controller, which is listened for there or behind relays.
+/// Sets `path` as the switch's controller, which listens there or behind relays.
 fn point(switch: &DummySwitch, path: &str) {
     let target = format!("unix:{path}");
     switch.vsctl(&["--no-wait", "set-controller", "br0", &target]);
 }
 
-/// The switch's connection, or the relay's for it.
+/// Accepts the switch's connection, or the relay's connection for it.
 fn accept(controller: &UnixListener) -> UnixStream {
     controller.set_nonblocking(true).unwrap();
     let deadline = Instant::now() + PATIENCE;
@@ -294,7 +296,7 @@ fn accept(controller: &UnixListener) -> UnixStream {
     stream
 }
 
-/// All that the switch has of entries, groups and packets, but for their age.
+/// The switch's entries, groups and packets, without their age.
 fn state(switch: &DummySwitch) -> Vec<String> {
     let mut lines = Vec::new();
     for what in [
@@ -456,11 +458,12 @@ fn relay(version: Version) {
         let answers = drive(&accept(&controller), &script);
         (answers, state(&beside))
     };
-    // The script is worth it: barriers, answers to each of them, and entries with packets.
+    // The script tests enough: barriers, answers to each of them, and entries with packets.
     let (answers, entries) = &alone;
     let all = || answers.iter().flat_map(|(heard, _)| heard);
     let errors = all().filter(|text| text.starts_with("OFPT_ERROR"));
-    // The part of a bundle that is refused, and the whole; in 1.3 in the numbers of the ONF.
+    // Errors for the refused part of a bundle, and for the whole; in 1.3 with the numbers of the
+    // ONF.
     let foreseen = ["OFPBAC_BAD_OUT_GROUP", "OFPBFC_MSG_FAILED", "type 2313"];
     let is_foreseen = |text: &str| foreseen.iter().any(|name| text.contains(name));
     let unforeseen = errors.clone().find(|text| !is_foreseen(text));
@@ -504,7 +507,7 @@ fn relay(version: Version) {
     assert_eq!(differing, None);
     assert_eq!(entries.len(), alone.1.len());
 
-    // It was keyed, on lanes, and the link lost some.
+    // The order was keyed, on lanes, and the link lost packets.
     for side in ["switch", "controller"] {
         assert_eq!(site.status(side)["order"], "keyed");
     }

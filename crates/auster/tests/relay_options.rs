@@ -23,7 +23,7 @@ fn out(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The words of a controller's relay and of a switch's one.
+/// The arguments of a controller's relay and of a switch's relay.
 fn ends<'a>(listen: &'a str, connect: &'a str) -> ([&'a str; 5], [&'a str; 5]) {
     let openflow = "--openflow";
     (
@@ -160,7 +160,7 @@ fn check_finds_all_mistakes_of_options_and_files_and_opens_nothing() {
     );
     assert!(said.contains("has 2 mistakes, see above"), "{said}");
 
-    // The address of another process is no mistake: nothing is opened.
+    // An address that another process uses is no mistake here: nothing is opened.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let [openflow, connect] = [
@@ -265,7 +265,7 @@ fn a_relay_takes_only_one_of_the_name_it_is_given_and_names_the_certificate_it_r
     ] {
         assert!(line.contains(words), "{line}");
     }
-    // It is refused at each attempt, and the line is there once.
+    // The certificate is refused at each attempt, and the log has the line once.
     wait_until("it was refused three times", || {
         sample(&mut relay, refused).unwrap() >= 3.0
     });

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// For whatever must come in the end, however busy the machine is.
+/// The longest wait for an event that must come, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(180);
 const AUSTER: &str = env!("CARGO_BIN_EXE_auster");
 
@@ -142,7 +142,7 @@ impl Lab {
             .stderr(log)
             .env("AUSTER_LOG", "info");
         command.args(["relay", end, "--status", &format!("unix:{end}.status")]);
-        // Longer than any wait of the tests: none of them is over because grace is.
+        // Longer than any wait of the tests: no wait ends because the grace does.
         command.args(["--grace-s", "600"]);
         command.args(["--record", &format!("{end}.record")]);
         command.args([
@@ -211,7 +211,7 @@ impl Lab {
         format!("unix:{}", self.path(&format!("{name}.mgmt")).display())
     }
 
-    /// A UDP packet into br0, from host `from` at its port to host `to`.
+    /// Sends a UDP packet into br0, from host `from` at its port to host `to`.
     fn inject(&self, port: u8, from: u8, to: u8, tos: u8) {
         let packet = format!(
             "in_port({port}),eth(src=50:54:00:00:00:{from:02x},dst=50:54:00:00:00:{to:02x}),\
@@ -229,7 +229,7 @@ impl Lab {
             .args([&format!("br0-{port}"), &packet]));
     }
 
-    /// The switch relay's state.
+    /// The state of the relay at `end`.
     fn status(&self, end: &str) -> Value {
         let Ok(mut socket) = UnixStream::connect(self.path(&format!("{end}.status"))) else {
             return Value::Null;
@@ -264,7 +264,8 @@ impl Lab {
         std::fs::read_to_string(self.path(&format!("{end}.log"))).unwrap_or_default()
     }
 
-    /// New hosts talk until the controller has installed a flow for them. How long that took.
+    /// Lets new hosts talk until the controller has installed a flow for them. Returns the time
+    /// taken.
     fn time_to_new_flow(&self, host: u8) -> Duration {
         let start = Instant::now();
         let wanted = format!("dl_src=50:54:00:00:00:{host:02x}");
@@ -321,7 +322,8 @@ fn unmodified_switches_controllers_and_ovsdb_tools_work_through_the_relays() {
         .args([&db, "--timeout=10", "--no-wait", "add-br", "br9"]));
     assert!(run(lab.vsctl().arg("list-br")).contains("br9"));
 
-    // The switch's relay is asked to stop; every byte it took is one that the other gave.
+    // The switch's relay is asked to stop; every byte that it took is one that the other relay
+    // gave.
     let pid = lab.switch_relay.as_ref().unwrap().0.id();
     run(Command::new("kill").arg(pid.to_string()));
     assert!(
@@ -333,7 +335,7 @@ fn unmodified_switches_controllers_and_ovsdb_tools_work_through_the_relays() {
             .unwrap()
             .success()
     );
-    // The other end is told, and does not wait for its return for as long as its grace.
+    // The other relay is notified, and does not wait out its grace for a return.
     lab.wait("every channel is recorded", |lab| {
         let ours = lines(&lab.path("switch.record")).len();
         ours >= 5 && lines(&lab.path("controller.record")).len() >= ours
@@ -393,7 +395,7 @@ fn a_killed_relay_costs_established_flows_nothing_and_new_ones_come_again() {
             }
             lab.inject(1, 200, 201, 4);
             sent += 1;
-            // How long it takes is what scenarios/relay-restart.toml claims.
+            // The claim about this time is in scenarios/relay-restart.toml.
             let time = lab.time_to_new_flow(host);
             println!("{end} relay down for {down_ms} ms: new flows {time:?} after its restart");
             host += 1;

@@ -216,7 +216,7 @@ impl Talk {
         self.next[end] += 1;
     }
 
-    /// The next message of the other end is the one after the last.
+    /// Reads the next message of the other end, which has this number.
     fn hear(&mut self, end: usize, number: u32) {
         let mut message = [0; 100];
         self.ends[end].read_exact(&mut message).unwrap();
@@ -224,7 +224,7 @@ impl Talk {
         assert_eq!(got, number, "end {end}");
     }
 
-    /// `count` messages each way, under way together, of which none is lost, doubled or overtaken.
+    /// Exchanges `count` messages each way at the same time. None is lost, doubled or overtaken.
     fn exchange(&mut self, count: u32) {
         let first = self.next;
         self.say_all(count);
@@ -245,7 +245,7 @@ impl Talk {
         }
     }
 
-    /// `change` happens with messages under way.
+    /// Runs `change` while messages are under way.
     fn exchange_across(&mut self, change: impl FnOnce()) {
         let first = self.next;
         self.say_all(50);
@@ -281,7 +281,7 @@ fn another_address_of_the_switch_costs_no_message_and_no_handshake() {
         site.ip(0, "addr add 10.91.0.77/24 dev u0");
     });
     assert!(address(&site).starts_with("10.91.0.77:"));
-    // Without a word of the switch the other end hears of it too.
+    // The other end learns the new address even though the switch sends no message.
     site.ip(0, "addr del 10.91.0.77/24 dev u0");
     site.ip(0, "addr add 10.91.0.78/24 dev u0");
     site.wait("the other end knows", |site| {
@@ -371,7 +371,7 @@ fn another_address_of_the_same_relay_takes_the_session_over() {
             .contains("another address: the session goes on")
     );
 
-    // It comes back, and is not returned to before the present one is gone.
+    // The first one comes back, and is not used again before the present one fails.
     site.ip(0, "link set u0 up");
     site.wait("the first answers again", |site| {
         let words = [
@@ -432,7 +432,7 @@ fn another_relay_begins_a_session_and_the_first_does_not_take_up_what_it_had() {
             .contains("another controller relay: a new session")
     );
 
-    // The first one has the old session still, under the same id.
+    // The first relay still has the old session, under the same id.
     assert_eq!(site.status("a")["channels"].as_array().unwrap().len(), 1);
     site.ip(0, "link set u0 up");
     site.relays.remove("b");

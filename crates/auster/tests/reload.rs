@@ -1,5 +1,5 @@
 //! A configuration that is read again: what is bound and ended, what the report says, and that a
-//! mistake changes nothing. Traffic over real Open vSwitch is the script's part.
+//! mistake changes nothing. The script tests traffic over real Open vSwitch.
 
 mod common;
 
@@ -130,7 +130,7 @@ fn a_mistake_changes_nothing_and_what_needs_a_restart_is_named_with_its_reason()
     ] {
         assert!(mistakes.contains(expected), "{mistakes}");
     }
-    // An address that is somebody else's: all else is right, and nothing is in use.
+    // An address that another process uses: all else is right, but nothing is applied.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let wrong =
@@ -160,7 +160,7 @@ fn a_mistake_changes_nothing_and_what_needs_a_restart_is_named_with_its_reason()
     assert!(switch.is_served());
 }
 
-/// Also by who has seen no event before the restart.
+/// Also by a client that has seen no event before the restart.
 #[test]
 fn events_are_followed_beyond_a_restart() {
     let good = "listen = \"ptcp:0:127.0.0.1\"\n";
@@ -221,7 +221,7 @@ fn a_closed_listener_refuses_a_new_one_serves_and_connected_switches_stay() {
     assert_eq!(served.address(1), at(first));
     let stays = Beside::up(at(first), 1);
 
-    // An address that cannot be had: the one that would have been closed for it serves still.
+    // An address that cannot be bound: the listener that it would have replaced still serves.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let wrong = listen(taken.local_addr().unwrap().port());
     let (code, report) = served.reload_with(&wrong);
@@ -258,7 +258,7 @@ fn a_switch_that_is_no_longer_allowed_is_cut_and_another_stays() {
     assert!(stays.goes_on(), "{report}");
 }
 
-/// Limits send nothing to a switch, which gets LLDP and liveness only.
+/// Changed limits send nothing to a switch, which gets LLDP and liveness messages only.
 #[test]
 fn a_switch_is_sent_nothing_about_limits() {
     let good = "listen = \"ptcp:0:127.0.0.1\"\n";
@@ -339,8 +339,8 @@ fn a_configuration_is_checked_and_shown_without_being_started() {
     assert_eq!(rate["minimum"], 1, "{rate}");
 }
 
-/// Real Open vSwitch and 1,000 packets a second; `scripts/reload` alone takes all kinds, also those
-/// that move paths, where a switch that gets no processor for long may reorder packets.
+/// Real Open vSwitch and 1,000 packets a second. Only `scripts/reload` takes all kinds, also those
+/// that move paths: there a switch that gets no processor for long may reorder packets.
 #[test]
 fn reloads_lose_no_packet_and_reorder_none() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/reload");

@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// With both authorities, controller `c` and switch `s1`.
+/// A PKI with both authorities, controller `c` and switch `s1`.
 struct Pki(TempDir);
 
 impl Pki {
@@ -85,7 +85,7 @@ fn hang_up(running: &Running) {
     kill(pid, Signal::SIGHUP).unwrap();
 }
 
-/// Where `kind` of the process listens, as who dials it writes it.
+/// The method with which to dial the process's listener of `kind`.
 fn dial_method(line: &str, kind: &str) -> Method {
     let mut words = line.split(' ');
     let method = words.find_map(|word| word.strip_prefix(&format!("p{kind}:")));
@@ -93,7 +93,8 @@ fn dial_method(line: &str, kind: &str) -> Method {
     format!("{kind}:{host}:{port}").parse().unwrap()
 }
 
-/// Whether a TLS or QUIC peer of `pki` is let in: TLS 1.3 says no only to who reads.
+/// Whether a TLS or QUIC peer of `pki` is let in: TLS 1.3 reports a refusal only to a peer that
+/// reads.
 async fn is_let_in(method: &Method, pki: &Pki) -> bool {
     let Ok(mut connection) = connect(method, &pki.dialler()).await else {
         return false;
@@ -122,7 +123,7 @@ async fn the_controller_reads_certificates_again_and_keeps_those_it_has_if_they_
         let api = run.wait_for("API on ");
         assert!(is_let_in(&method, &old).await, "{kind}");
 
-        // Half of it is there: both faults are told, and what was in use stays so.
+        // The change is half done: both faults are reported, and everything in use stays.
         let key = fs::read(&given.private_key).unwrap();
         fs::write(&given.private_key, "no key").unwrap();
         let ca = fs::read(&given.ca).unwrap();
@@ -197,8 +198,8 @@ async fn a_relay_reads_certificates_again_and_does_not_end() {
     assert!(relay.is_running());
 }
 
-/// The controllers' network has authorities of its own: the relay is a switch there, with the
-/// certificate of `--local-cert`, and takes the controllers of `--local-ca` alone.
+/// The controllers' network has authorities of its own. There the relay is a switch with the
+/// certificate of `--local-cert`, and accepts only the controllers of `--local-ca`.
 #[tokio::test]
 async fn a_relay_and_its_controller_have_certificates_of_their_own() {
     let (link, local) = (Pki::new(), Pki::new());
@@ -225,7 +226,7 @@ async fn a_relay_and_its_controller_have_certificates_of_their_own() {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut relay = Running::start(&words);
         let method = dial_method(&relay.wait_for("listening "), "ssl");
-        // What it reads is the HELLO of the controller behind the relay.
+        // The peer reads the HELLO of the controller behind the relay.
         assert_eq!(is_let_in(&method, &link).await, is_served, "own: {has_own}");
         assert!(!is_let_in(&method, &local).await, "own: {has_own}");
         if has_own {

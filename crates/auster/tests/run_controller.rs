@@ -65,7 +65,7 @@ impl Auster {
         Auster::spawn(command)
     }
 
-    /// Starts a command that ends with the words of `auster run`, with a status socket.
+    /// Starts a command that ends with the arguments of `auster run`, with a status socket.
     fn spawn(mut command: Command) -> Auster {
         let dir = tempfile::tempdir().unwrap();
         let mut child = command
@@ -135,7 +135,7 @@ impl Auster {
         }
     }
 
-    /// Resident bytes.
+    /// Resident memory, in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
         let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
@@ -178,7 +178,7 @@ pub async fn dial(port: u16, datapath_id: u64) -> TcpSwitch {
     Switch::new(reader, writer, datapath_id)
 }
 
-/// Runs to its end; for arguments that cannot work.
+/// Runs auster to its end, for arguments that cannot work.
 fn failing(arguments: &[&str]) -> (Option<i32>, String) {
     let output: Output = Command::new(env!("CARGO_BIN_EXE_auster"))
         .arg("run")
@@ -274,7 +274,7 @@ async fn a_policy_map_is_read_again_on_sighup_and_a_wrong_one_is_refused_whole()
     let wrong = "Generation: 8\nRule #1: traffic_type=5, action=queue_id:1\nRule #2: color=red\n";
     write(dir.path(), "voice.policy", wrong);
     hang_up();
-    // With all that is wrong with it.
+    // The line lists all mistakes.
     let line = auster.line("refused, all in use stays");
     for word in ["E03", "E02"] {
         assert!(line.contains(word), "{line}");
@@ -287,7 +287,7 @@ async fn a_policy_map_is_read_again_on_sighup_and_a_wrong_one_is_refused_whole()
     switch.echo(5).await.expect("nothing was interrupted");
 }
 
-/// With every mistake; the timeouts in use stay, and so does everything else.
+/// The refusal lists every mistake. The timeouts in use stay, and so does everything else.
 #[tokio::test]
 async fn timeouts_are_read_again_on_sighup_and_wrong_ones_are_refused_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -352,7 +352,7 @@ async fn a_topology_is_compared_and_read_again_on_sighup_unless_it_is_wrong() {
             let pid = Pid::from_raw(auster.child.id().cast_signed());
             kill(pid, Signal::SIGHUP).unwrap();
         };
-        // Wrong in itself, and then by a port that the switch has not.
+        // Wrong in itself, and then because the switch lacks the port.
         write(dir.path(), "cables.toml", "links = [\"1:1 1:2\"]\n");
         hang_up();
         let line = auster.line("refused, all in use stays");
@@ -481,7 +481,7 @@ async fn a_datapath_that_is_not_allowed_is_refused() {
     auster.line("switch 0000000000000001 up");
 }
 
-/// The attacker knows the id, the victim keeps its connection: a hundred times.
+/// The attacker knows the id, and the victim keeps its connection: a hundred times.
 #[tokio::test]
 async fn a_spoofed_datapath_id_never_costs_the_victim_its_connection() {
     let auster = Auster::start(&["ptcp:0:127.0.0.1"]);
@@ -556,7 +556,7 @@ async fn a_flood_of_packet_ins_delays_no_other_switchs_echo() {
     }
     let (sent, _flooder) = flood.await.unwrap();
     assert!(sent > 1000, "{sent} packet-ins are no flood");
-    // Less than any keep-alive waits; how much less is what `auster bench` measures.
+    // Less than any keep-alive waits; `auster bench` measures how much less.
     assert!(
         worst < Duration::from_secs(10),
         "worst of {count} echoes: {worst:?}"

@@ -39,7 +39,7 @@ impl Heard {
         String::from_utf8_lossy(&buffer[..len]).into_owned()
     }
 
-    /// The next that begins with this; reports to the watchdog may come before it.
+    /// The next notification that begins with `start`. Reports to the watchdog may come before it.
     fn wait_for(&self, start: &str) -> String {
         loop {
             let message = self.next();
@@ -125,7 +125,7 @@ fn activated(ports: &[u16], words: &[&str]) -> Command {
     command
 }
 
-/// Connects to whoever listens now or soon, and says hello.
+/// Connects to the process that listens now or soon, and sends HELLO.
 fn greet(port: u16) -> TcpStream {
     let begun = std::time::Instant::now();
     let mut stream = loop {

@@ -1,5 +1,5 @@
-//! Static entries on a real Open vSwitch: they are there whatever restarts, and come back when
-//! somebody else deletes them.
+//! Static entries on a real Open vSwitch: they stay whatever restarts, and come back when another
+//! program deletes them.
 
 mod common;
 
@@ -13,7 +13,7 @@ use common::{AUSTER, run, wait_until};
 use serde_json::{Value, json};
 
 const ENTRY: &str = "/v1/flows/ann/detour";
-/// The entry in the words of the switch.
+/// The entry as the switch prints it.
 const ROW: &str = "priority=9007,ip,nw_dst=10.0.0.2 actions=output:3";
 
 struct Served {
@@ -22,7 +22,7 @@ struct Served {
 }
 
 impl Served {
-    /// A controller that the switch connects to.
+    /// Starts a controller that the switch connects to.
     fn start(switch: &DummySwitch, args: &[&str]) -> Served {
         let mut all = vec!["run", "ptcp:0:127.0.0.1", "--api", "0"];
         all.extend(args);
@@ -140,14 +140,14 @@ fn an_entry_survives_restarts_and_deletions_by_others() {
         "{told}"
     );
 
-    // The switch begins anew, without entries.
+    // The switch restarts, without entries.
     switch.restart();
     wait_until("it is there after the switch's restart", || has_it(&switch));
 
-    // The controller is killed, and another one has it; it is not set anew.
+    // The controller is killed, and another one has the entry without setting it again.
     served.running.child.kill().unwrap();
     served.running.child.wait().unwrap();
-    // Its cookie names the process that has set it.
+    // The entry's cookie names the process that has set it.
     let whole = |switch: &DummySwitch| switch.ofctl("dump-flows", &["--no-stats", "ip"]);
     let before = whole(&switch);
     let served = Served::start(&switch, &["--state", &state]);
@@ -213,7 +213,7 @@ fn many_at_once_are_all_or_none_and_those_with_a_timeout_end() {
     });
     assert_eq!(rows(&switch).len(), 2);
 
-    // One goes and another one gets its place, in one request.
+    // One request deletes an entry and puts another in its place.
     let (status, told) = served.ask("PATCH", "/v1/flows/ann", &json!({"a": null, "e": one(1)}));
     assert_eq!(
         (status, told),
@@ -288,7 +288,7 @@ fn entries_lead_to_groups_and_meters_of_their_owner() {
         has_all(&switch) && are_in_use(&served)
     });
 
-    // The switch begins anew; then the controller does.
+    // The switch restarts; then the controller does.
     switch.restart();
     wait_until("all are there after the switch's restart", || {
         are_in_use(&served) && has_all(&switch)
@@ -304,7 +304,7 @@ fn entries_lead_to_groups_and_meters_of_their_owner() {
     });
     assert!(has_all(&switch), "{}{:?}", groups(&switch), rows(&switch));
 
-    // One that the switch refuses, and the entry that leads to it.
+    // A meter that the switch refuses, and the entry that leads to it.
     put(
         &served,
         METER,
@@ -341,7 +341,7 @@ fn entries_lead_to_groups_and_meters_of_their_owner() {
     assert_eq!(rows(&switch), [""; 0]);
 }
 
-/// There a meter is an action.
+/// In OpenFlow 1.5 a meter is an action.
 #[test]
 fn an_entry_leads_to_a_meter_of_a_switch_of_openflow_1_5() {
     const METER: &str = "/v1/meters/ann/slow";
@@ -374,9 +374,9 @@ fn an_entry_leads_to_a_meter_of_a_switch_of_openflow_1_5() {
     wait_until("nothing is left", || rows(&switch).is_empty());
 }
 
-/// All that an owner may have are set, and then only what differs.
-/// Entries behind which packets go on are in a table before the paths. The switch reports them as
-/// they were sent, and forwards by auster's other entries.
+/// All that an owner may have are set, and then only what differs. Entries behind which packets go
+/// on are in a table before the paths. The switch reports these entries as they were sent, and
+/// forwards by auster's other entries.
 #[test]
 fn packets_go_on_behind_entries_to_austers_forwarding() {
     let mut switch = DummySwitch::start(4);
@@ -397,7 +397,7 @@ fn packets_go_on_behind_entries_to_austers_forwarding() {
         let (status, made) = put(name, priority, actions);
         assert_eq!(status, 201, "{made}");
     }
-    // Its counters are read: it is as it was sent.
+    // The counters are read, so each entry is as it was sent.
     wait_until("all are read", || {
         let all = pages(&served, "/v1/flows?");
         all.iter().all(|flow| flow["packets"].is_u64())
@@ -623,7 +623,7 @@ fn groups_and_meters_in_the_words_of_ryu() {
     assert_eq!(none["1"], json!([]));
     let (_, counts) = served.ask("GET", "/stats/group/1/50", &Value::Null);
     assert_eq!(counts["1"][0]["group_id"], 50, "{counts}");
-    // A deletion takes the entries along, as a switch does.
+    // Deleting a group deletes its entries too, as a switch does.
     ask("groupentry/delete", json!({"dpid": 1, "group_id": 50}));
     wait_until("the entry is gone", || !has_row());
     wait_until("the group is gone", || get("groupdesc") == json!([]));

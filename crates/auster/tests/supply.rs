@@ -1,5 +1,5 @@
-//! Holds `Cargo.lock` to `deny.toml` as `cargo deny check` would, without network and without a
-//! tool that takes minutes to build: advisories, licences, duplicates and sources. The advisories
+//! Checks `Cargo.lock` against `deny.toml` as `cargo deny check` would, without network and without
+//! a tool that takes minutes to build: advisories, licences, duplicates and sources. The advisories
 //! are a copy, `supply/advisories.tsv`; `scripts/advisories` renews it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,7 @@ fn locked() -> Vec<(String, Version, Option<String>)> {
     packages.iter().map(package).collect()
 }
 
-/// Whether one of `versions`, which ` | ` separates, takes `version` in.
+/// Whether one of `versions`, which ` | ` separates, includes `version`.
 fn any_takes(versions: &str, version: &Version) -> bool {
     let mut versions = versions.split(" | ").filter(|text| !text.is_empty());
     versions.any(|text| VersionReq::parse(text).unwrap().matches(version))
@@ -68,7 +68,7 @@ fn concerning<'a>(name: &str, version: &Version) -> Vec<&'a str> {
     rows.filter(concerns).map(|row| row[1]).collect()
 }
 
-/// Whether an SPDX expression holds with licences that are `allowed`. `/` is the old form of OR.
+/// Whether the `allowed` licences satisfy an SPDX expression. `/` is the old form of OR.
 fn permits(expression: &str, allowed: &BTreeSet<String>) -> bool {
     fn any(words: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
         let mut holds = all(words, allowed);

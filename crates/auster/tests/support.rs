@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A secret of this kind is in each file that has one.
+/// A mark that stands in each file with a secret.
 const MARK: &str = "MARKED-SECRET";
 
 fn signal(running: &Running, signal: Signal) {
@@ -50,7 +50,7 @@ fn health_is_an_exit_code_and_a_line() {
         let document: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(document["is_healthy"], true, "{document}");
     }
-    // It hangs.
+    // The controller hangs.
     signal(&run, Signal::SIGSTOP);
     for words in [["--api", &api], ["--status", &status]] {
         let words: Vec<&str> = ["health", "--json"].into_iter().chain(words).collect();
@@ -212,7 +212,7 @@ fn a_bundle_has_what_is_needed_and_no_secret() {
             assert!(!found.contains(secret), "{secret} is in {}", path.display());
         }
     }
-    // What is there is not overwritten.
+    // An existing file is not overwritten.
     let again = auster(at, &words);
     assert_eq!(again.status.code(), Some(5), "{again:?}");
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Folders with Rust code, and folders in them that hold none of ours.
+/// Folders with Rust code, and folders in them that have none of ours.
 const FOLDERS: [&str; 2] = ["crates", "fuzz"];
 const PASSED_OVER: [&str; 3] = ["target", "artifacts", "corpus"];
 
@@ -15,7 +15,7 @@ const COLUMNS_MAX: usize = 100;
 /// Words that hide the subject of a doc comment. A continuation that begins so is wrapped anew.
 const OPENINGS: [&str; 7] = ["Of", "As", "By", "That", "Who", "So", "What"];
 
-/// Private words that no type, module or file is named by, and the field's words for them.
+/// Private words that must not name a type, module or file, and the field's words for them.
 const NAMES: [(&str, &str); 5] = [
     ("bed", "network or setup"),
     ("coarse", "shared or aggregate"),

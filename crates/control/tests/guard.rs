@@ -27,7 +27,7 @@ struct Party {
     role: Role,
     to_switch: VecDeque<(Instant, RoleMessage)>,
     from_switch: VecDeque<(Instant, Said)>,
-    /// It does nothing until then: its process is stopped.
+    /// The time until which the controller's process is stopped and does nothing.
     stopped_until: Instant,
     is_patient: bool,
     delay_max: u64,
@@ -41,12 +41,12 @@ impl Party {
     }
 }
 
-/// The switch as Open vSwitch is one (OpenFlow 1.3.5, 6.3.6), and the parties.
+/// A switch that behaves like Open vSwitch (OpenFlow 1.3.5, 6.3.6), and the parties.
 struct World {
     now: Instant,
     rng: SplitMix64,
     generation: Option<u64>,
-    /// Whether it reports lost roles, as Open vSwitch does.
+    /// Whether the switch reports lost roles, as Open vSwitch does.
     has_status: bool,
     parties: Vec<Party>,
 }
@@ -80,8 +80,8 @@ impl World {
         self.drain(at);
     }
 
-    /// Another process takes the connection over. The switch has taken what the one before had
-    /// sent, and its answers to that mean nothing.
+    /// Has another process take over the connection. The switch has handled the previous process's
+    /// requests, and its answers to them mean nothing.
     fn resume(&mut self, at: usize) {
         if self.parties[at].guard.take().is_none() {
             return self.connect(at);
@@ -108,7 +108,7 @@ impl World {
         last.map_or(due, |last| last.max(due))
     }
 
-    /// Carries out what the guard wants.
+    /// Carries out the guard's outputs.
     fn drain(&mut self, at: usize) {
         while let Some(output) = self.parties[at].guard.as_mut().and_then(Guard::poll_output) {
             self.parties[at].decisions.push((self.now, output));
@@ -177,7 +177,7 @@ impl World {
         dues.flatten().min()
     }
 
-    /// Goes on to what happens next, or to `end`, where nothing happens before.
+    /// Advances to the next event, or to `end` if no event is due before.
     fn step(&mut self, end: Instant) {
         self.now = self.due().map_or(end, |due| due.min(end).max(self.now));
         for at in 0..self.parties.len() {
@@ -228,7 +228,8 @@ impl World {
             .collect()
     }
 
-    /// Runs, and returns the longest time for which two served that were not stopped.
+    /// Runs, and returns the longest time during which two controllers served that were not
+    /// stopped.
     fn longest_overlap(&mut self, ms: u64) -> Duration {
         let end = self.now + MS * ms as u32;
         let mut longest = Duration::ZERO;
@@ -294,20 +295,20 @@ fn two_never_serve_for_longer_than_messages_are_under_way_and_one_does_in_the_en
         let before: Vec<u64> = world.parties.iter().map(|p| p.requests).collect();
         let served = world.serving();
         assert_eq!(served.len(), 1, "seed {seed}");
-        // Nobody else gets packets.
+        // No other controller gets packets.
         let roles = world.parties.iter().map(|party| party.role);
         let others = roles.filter(|role| *role != Role::Secondary).count();
         assert_eq!(others, 1, "seed {seed}");
         world.run(20_000);
         assert_eq!(world.serving(), served, "seed {seed}");
-        // One a second, whoever serves and whoever stands by.
+        // One request a second from each controller, whether it serves or stands by.
         for (party, before) in world.parties.iter().zip(before) {
             assert!(party.requests - before <= 21, "seed {seed}");
         }
     }
 }
 
-/// Whoever is stopped is replaced, and yields when it goes on.
+/// A stopped controller is replaced, and yields when it continues.
 #[test]
 fn a_stopped_controller_is_replaced_in_seven_seconds_and_stands_by_afterwards() {
     let mut world = World::new(1, 2, 3);
@@ -349,7 +350,8 @@ fn an_ordinary_start_takes_the_probation_and_its_messages() {
     assert!(took >= PROBATION && took <= PROBATION + MS * 6, "{took:?}");
 }
 
-/// The switch says that the role is there still. Once it is not, the process is a newcomer.
+/// The switch reports that the connection still has the role. Once it does not, the process is a
+/// newcomer.
 #[test]
 fn a_process_that_takes_over_the_role_serves_at_once() {
     let mut world = World::new(1, 2, 0);
@@ -367,11 +369,11 @@ fn a_process_that_takes_over_the_role_serves_at_once() {
         world.run(5000);
         assert_eq!(world.serving(), [0]);
     }
-    // It takes the role back from a newcomer, as whoever has served for long.
+    // It takes the role back from a newcomer, like a controller that has served for long.
     world.connect(1);
     world.run(5000);
     assert_eq!(world.serving(), [0]);
-    // Who has it meanwhile has it by a claim, which is answered by a claim.
+    // Another controller claims the role meanwhile, and the process answers with a claim.
     let claim = RoleMessage::new(Role::Primary, world.generation.unwrap() + 1);
     world.handle_request(1, claim);
     world.resume(0);
@@ -381,7 +383,7 @@ fn a_process_that_takes_over_the_role_serves_at_once() {
     assert_eq!(world.serving(), [0]);
 }
 
-/// One after the other, as a process that is started again at once.
+/// Newcomers one after the other, as from a process that is restarted at once.
 #[test]
 fn a_newcomer_beside_one_that_serves_takes_nothing() {
     let mut world = World::new(7, 2, 5);
@@ -406,7 +408,7 @@ fn a_newcomer_beside_one_that_serves_takes_nothing() {
     assert_eq!(world.serving(), [1]);
 }
 
-/// A switch comes back: it is whose the others are, whoever is quicker.
+/// A switch returns: the controller that has the other switches serves it, whoever is quicker.
 #[test]
 fn whoever_stands_by_elsewhere_lets_the_other_have_a_new_switch() {
     for seed in 0..100 {
@@ -445,14 +447,15 @@ fn a_foreign_master_is_left_alone() {
         assert_eq!(world.serving(), []);
         assert_eq!(world.parties[0].role, Role::Secondary);
         assert_eq!(world.parties[1].role, Role::Primary);
-        // A new connection is a newcomer's.
+        // A new connection counts as a newcomer.
         world.connect(0);
         world.run(1000);
         assert_eq!(world.serving(), [0]);
     }
 }
 
-/// It always takes the role back, with the next id, as a guard does, and never raises it otherwise.
+/// The foreign master always takes the role back, with the next id, as a guard does, and never
+/// raises the id otherwise.
 #[test]
 fn a_foreign_master_that_fights_wins_after_a_few_claims() {
     let mut world = World::new(3, 2, 0);
@@ -472,7 +475,7 @@ fn a_foreign_master_that_fights_wins_after_a_few_claims() {
     assert_eq!(world.serving(), []);
 }
 
-/// OpenFlow 1.3 has no ROLE_STATUS: the switch says it only to whoever asks.
+/// OpenFlow 1.3 has no ROLE_STATUS: the switch reports a lost role only when asked.
 #[test]
 fn without_notices_the_newcomer_serves_and_the_other_yields_within_two_seconds() {
     for seed in 0..50 {
@@ -510,7 +513,7 @@ fn a_switch_without_roles_is_served_by_everyone() {
     }
 }
 
-/// The application's messages that the switch refused from a slave are not known one by one.
+/// It is not known which of the application's messages the switch refused from a slave.
 #[test]
 fn whoever_takes_the_role_back_after_refusals_begins_anew() {
     let mut world = World::new(5, 2, 5);
@@ -540,8 +543,8 @@ fn whoever_takes_the_role_back_after_refusals_begins_anew() {
     assert_eq!(world.serving(), [0]);
 }
 
-/// Whatever a switch says, the guard sends little: a request for each answer, and no more than its
-/// deadlines ask for.
+/// Whatever a switch sends, the guard sends little: a request for each answer, and no more than its
+/// deadlines require.
 #[test]
 fn a_hostile_switch_gets_few_messages() {
     for seed in 0..1000 {

@@ -22,7 +22,7 @@ const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
 const ZERO: MacAddr = MacAddr([0; 6]);
 const GROUP: MacAddr = MacAddr([1, 0, 0x5e, 0, 0, 1]);
 
-/// A controller, and the ends of its switches' channels by hand.
+/// A controller, and its switches' ends of the channels, which the test drives by hand.
 struct Bench {
     controller: Controller,
     now: Instant,
@@ -49,7 +49,7 @@ impl Bench {
         }
     }
 
-    /// A switch with ports 1 and 2.
+    /// Connects a switch with ports 1 and 2.
     fn up(&mut self, n: u64) -> ConnectionId {
         let id = ConnectionId(n);
         let admission = self.controller.handle_up(
@@ -101,7 +101,7 @@ impl Bench {
         }
     }
 
-    /// The last question to a switch for which `is_it` holds.
+    /// Returns the xid of the last request to a switch for which `is_it` is true.
     fn question(&self, id: ConnectionId, is_it: impl Fn(&RequestBody) -> bool) -> Xid {
         let asked = |(to, frame): &(ConnectionId, Frame)| {
             let message = decode(frame).expect("readable");
@@ -119,13 +119,13 @@ impl Bench {
         self.say(id, xid, &Message::MultipartReply(reply));
     }
 
-    /// Answers the question for all entries.
+    /// Answers the request for all entries.
     fn tell_entries(&mut self, id: ConnectionId, rows: Vec<FlowStats>) {
         let xid = self.question(id, |body| matches!(body, RequestBody::Flow(_)));
         self.tell(id, xid, ReplyBody::Flow(rows));
     }
 
-    /// Flow-mods to a switch that delete, in their order.
+    /// The deleting flow-mods sent to a switch, in order.
     fn deletions(&self, id: ConnectionId) -> Vec<FlowMod> {
         let heard = self.heard.iter().filter(|(to, _)| *to == id);
         let messages = heard.map(|(_, frame)| decode(frame).expect("readable"));
@@ -365,7 +365,7 @@ fn ports_beyond_the_bound_close_the_connection_of_their_switch() {
     for number in 3..=10 {
         bench.say(id, Xid(0), &status(PortReason::ADD, number));
     }
-    // A known port may change, and an unknown one go.
+    // A known port may change, and an unknown port may be deleted.
     bench.say(id, Xid(0), &status(PortReason::MODIFY, 10));
     bench.say(id, Xid(0), &status(PortReason::DELETE, 11));
     assert_eq!(bench.closed, []);

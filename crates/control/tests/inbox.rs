@@ -24,7 +24,7 @@ struct Lane {
     port_served: Option<u32>,
     packet_in_next: bool,
     shed: u64,
-    /// Messages of others that were taken while some of ours waited.
+    /// Messages of other connections delivered while messages of this one waited.
     passed_over: usize,
 }
 
@@ -78,7 +78,7 @@ impl Lane {
         packet_in
     }
 
-    /// Turns are remembered only as long as something waits.
+    /// Forgets whose turn is next once nothing waits.
     fn forget_turns(&mut self) {
         if self.packet_ins.is_empty() {
             self.port_served = None;

@@ -73,8 +73,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Deliveries of a connection are in a lawful order, each once, and only packet-ins are
-    /// missing, whatever comes in which class and whatever is shed.
+    /// A connection's messages are delivered in a lawful order, each once, and only packet-ins are
+    /// missing, whatever the class of each message and whatever is shed.
     #[test]
     fn nothing_overtakes_what_it_must_follow(steps in prop::collection::vec(step(), 0..400)) {
         let mut inbox = Inbox::new(CONFIG);
@@ -112,7 +112,8 @@ proptest! {
                             lost.push(n);
                         }
                     }
-                    // They were shed, or the message has overtaken them; then they come later.
+                    // They were shed, or the message has overtaken them and they are delivered
+                    // later.
                     for n in lost.into_iter().rev() {
                         let (xid, binding) = lane.remove(n);
                         let is_packet_in = matches!(binding, Binding::Flow { .. });
@@ -161,7 +162,7 @@ fn what_is_urgent_goes_first_and_no_class_starves() {
     push(&mut inbox, 2, 1, 1000);
     let first = inbox.poll_frame(Instant::START).unwrap();
     assert_eq!(first.frame.xid(), Xid(1000), "the class above goes first");
-    // Now a flood above: the class below gets its turn all the same.
+    // Now a flood in the class above: the class below still gets its turn.
     let mut below = 0;
     for n in 0..340 {
         push(&mut inbox, 2, 0, 2000 + n);

@@ -252,7 +252,7 @@ fn up(now: Instant) -> Session {
     session
 }
 
-/// The notices of later versions are a switch's to send.
+/// A switch may send the notices of later versions.
 #[test]
 fn notices_of_later_versions_are_no_mistakes() {
     let (now, role) = (Instant::START, said("role-lost", Xid(0)));
@@ -317,7 +317,7 @@ fn what_a_switch_sends_early_is_kept_within_a_bound() {
     assert_eq!(session.counters().delivered, room as u64);
 }
 
-/// More have come while no process was there: 16 KiB of them wait.
+/// More packet-ins have arrived while no process was running: 16 KiB of them wait.
 #[test]
 fn more_is_kept_of_a_connection_that_goes_on() {
     let now = Instant::START;
@@ -364,7 +364,7 @@ fn hostile_messages_end_in_an_error_a_delivery_or_a_close() {
     assert!(refused >= 20, "{refused} refused");
 }
 
-/// The same as the first message of a connection: only a readable HELLO goes on.
+/// The same messages, each as the first of a connection: only a readable HELLO keeps it open.
 #[test]
 fn hostile_openings_are_closed() {
     let corpus = include_str!("../../openflow/tests/fixtures/malformed.txt");
@@ -386,9 +386,9 @@ fn hostile_openings_are_closed() {
 }
 
 proptest! {
-    /// Words to another process come first: in any order, and under any xid but that of the
-    /// request for features. None of it ends the connection or comes to the application, but
-    /// packet-ins up to a bound.
+    /// Messages for another process arrive first, in any order and with any xid except the one of
+    /// the features request. None of them ends the connection. Only packet-ins, up to a bound,
+    /// reach the application.
     #[test]
     fn what_was_for_the_process_before_means_nothing(
         stale in prop::collection::vec(

@@ -30,11 +30,11 @@ use openflow::{
 use sched::PolicyMap;
 use tokio::sync::mpsc;
 
-/// Does what the data of a packet-in says, and remembers the reports.
+/// Carries out the command in a packet-in's data, and records the reports.
 struct Script {
     outputs: VecDeque<ControllerOutput>,
     seen: std_mpsc::Sender<Seen>,
-    /// `stick` waits for a word here.
+    /// `stick` waits for a message here.
     release: std_mpsc::Receiver<()>,
     frames: u32,
 }
@@ -169,7 +169,7 @@ impl Stage {
         }
     }
 
-    /// A switch over memory, not set up.
+    /// Connects a switch over memory, without setting it up.
     fn join(&self, datapath_id: u64, buffer_bytes: usize) -> Switch<Reader, Writer> {
         let (ours, theirs) = memory(buffer_bytes);
         self.driver.serve(ours);
@@ -226,7 +226,7 @@ async fn a_panic_of_the_application_ends_one_connection() {
         let reason = stage.ended().await;
         assert_eq!(reason, Ended::Refused(RefusedReason::Fault));
         assert_eq!(stage.driver.ends().get("panicked"), Some(&round));
-        // The application goes on, and so does everybody else.
+        // The application and the other connections continue.
         other.send(2, &packet_in(1, b"reply")).await;
         assert!(matches!(stage.seen().await, Seen::Frame(..)));
         assert_eq!(stage.driver.connection_count(), 1);
@@ -321,7 +321,7 @@ async fn echo_and_hello_are_answered_while_the_handler_is_stuck() {
     );
 }
 
-/// Messages other than packet-ins are never shed: the connection waits, and everything comes in
+/// Messages other than packet-ins are never shed: the connection waits, and all messages arrive in
 /// order.
 #[tokio::test]
 async fn a_full_inbox_stops_the_reading_and_loses_nothing() {
@@ -360,7 +360,7 @@ async fn a_full_inbox_stops_the_reading_and_loses_nothing() {
     assert_eq!(stage.driver.inbox_counters().packet_ins_shed, 0);
 }
 
-/// Not a packet-in, and no answer to anything.
+/// A message that is neither a packet-in nor an answer.
 fn notice() -> Message {
     Message::Error(ErrorMessage::new(
         ErrorKind::FLOW_MOD_TABLE_FULL,
@@ -368,8 +368,8 @@ fn notice() -> Message {
     ))
 }
 
-/// The application is stuck, and 1,000 messages that are no packet-ins wait for it or behind those
-/// that do.
+/// The application is stuck. 1,000 messages other than packet-ins wait for it, or behind those that
+/// wait for it.
 #[tokio::test]
 async fn an_echo_request_is_answered_behind_messages_that_the_inbox_has_no_room_for() {
     let stage = Stage::new(DriverConfig {
@@ -396,7 +396,7 @@ async fn an_echo_request_is_answered_behind_messages_that_the_inbox_has_no_room_
     }
 }
 
-/// Replies to barriers go before other messages: those that answer none would, for ever.
+/// Barrier replies go before other messages. Replies that answer no barrier would do so for ever.
 #[tokio::test]
 async fn replies_to_barriers_that_were_not_sent_go_no_further() {
     let stage = Stage::new(DriverConfig::default());
@@ -407,7 +407,7 @@ async fn replies_to_barriers_that_were_not_sent_go_no_further() {
     switch.send(2000, &packet_in(1, b"reply")).await.unwrap();
     let first = stage.seen().await;
     assert_eq!(first, Seen::Frame(Xid(2000), MessageKind::PacketIn));
-    // The one that was.
+    // The barrier that was sent.
     while switch.receive().await.unwrap().kind() != MessageKind::BarrierRequest {}
     for xid in 3000..3010 {
         switch.send(xid, &Message::BarrierReply).await.unwrap();
@@ -426,7 +426,7 @@ async fn a_switch_that_does_not_read_is_closed_and_costs_four_mebibytes_at_most(
     assert_eq!(stage.ended().await, Ended::NotReading);
 }
 
-/// Three megabytes of the application's messages wait when the echo request comes.
+/// Three megabytes of the application's messages wait when the echo request arrives.
 #[tokio::test]
 async fn an_echo_is_answered_before_the_applications_messages_that_wait() {
     let stage = Stage::new(DriverConfig::default());
@@ -448,7 +448,7 @@ async fn an_echo_is_answered_before_the_applications_messages_that_wait() {
         }
         bytes_before += frame.len();
     }
-    // What was in the pipe, what was being written, and one message more.
+    // The bytes in the pipe, the bytes being written, and one more message.
     assert!(
         bytes_before <= 4 * 65_536,
         "{bytes_before} bytes came first"
@@ -523,7 +523,7 @@ async fn the_application_has_a_switch_only_while_no_other_controller_serves_it()
             properties: Vec::new(),
         })
     };
-    // The next id: a newcomer's. A change of the application was refused meanwhile.
+    // The next id, as a newcomer uses it. The switch refused a change of the application meanwhile.
     switch.send(0, &lost(1)).await;
     let refused = Message::Error(ErrorMessage::new(
         ErrorKind::IS_SLAVE,
@@ -544,7 +544,7 @@ async fn the_application_has_a_switch_only_while_no_other_controller_serves_it()
     let packet_in_seen = Seen::Frame(Xid(5), MessageKind::PacketIn);
     assert_eq!(stage.seen().await, packet_in_seen);
 
-    // An id of another make: what is sent from now on is not for the application.
+    // An id of a foreign controller: messages sent from now on are not for the application.
     switch.send(0, &lost(1 << 40)).await;
     switch.send(6, &packet_in(1, b"reply")).await;
     assert_eq!(stage.seen().await, Seen::Down);
@@ -569,7 +569,7 @@ async fn the_application_has_a_switch_only_while_no_other_controller_serves_it()
         });
     }
     assert_eq!(told, ["up", "aside", "again", "aside"]);
-    // Whoever stands by lets another have the next switch as well.
+    // A controller that stands by leaves the next switch to the other controller as well.
     let mut other = stage.join(8, 1 << 16);
     other.set_up().await.expect("set up");
     other.echo(1).await.expect("the connection stays");
@@ -687,7 +687,7 @@ async fn the_round_trip_of_an_echo_is_measured_beyond_the_next_request() {
     assert_eq!(next.kind(), MessageKind::EchoRequest);
     switch.answer(&echo).await.unwrap();
     let since = std::time::Instant::now();
-    // The first of all was answered at once.
+    // The very first echo request was answered at once.
     let rtt = || stage.driver.connections()[0].echo_rtt;
     while rtt().is_none_or(|rtt| rtt < interval) {
         assert!(since.elapsed() < PATIENCE, "the round trip is not measured");
@@ -702,7 +702,7 @@ async fn the_application_is_asked_between_two_messages() {
     assert_eq!(answer, Some(0));
 }
 
-/// It ends with a switch's message, and there are other questions before, one of them a fault.
+/// The question ends with a switch's message. Others are asked before that, and one of them panics.
 #[tokio::test]
 async fn a_question_in_parts_keeps_neither_switches_nor_others_waiting() {
     let stage = Stage::new(DriverConfig::default());
@@ -745,8 +745,9 @@ async fn plain_security_dials_plain_transports_only() {
     assert_eq!(switch.features_requests, 0);
 }
 
-/// Two thousand requests wait for a switch that does not read when a packet-out is said. What it
-/// then reads before the packet-out is what was below the queues already.
+/// Two thousand requests wait for a switch that does not read when the application sends a
+/// packet-out. Before the packet-out, the switch reads only the bytes that were already below the
+/// queues.
 #[tokio::test]
 async fn what_is_urgent_overtakes_what_a_slow_switch_has_not_read() {
     const BELOW_BYTES: usize = 16 << 10;
@@ -767,7 +768,7 @@ async fn what_is_urgent_overtakes_what_a_slow_switch_has_not_read() {
             stage.seen().await,
             Seen::Frame(Xid(2), MessageKind::PacketIn)
         );
-        // The task has taken over what the application said.
+        // The task has taken over the application's messages.
         switch
             .send(ECHO, &Message::EchoRequest(Bytes::new()))
             .await
@@ -803,7 +804,7 @@ async fn what_is_urgent_overtakes_what_a_slow_switch_has_not_read() {
     assert!(bytes >= BACKLOG as usize * 16, "only {bytes} bytes");
 }
 
-/// A switch that floods packet-ins that are all answered, and reads nothing, is read at a walk.
+/// A switch that floods packet-ins, which are all answered, and reads nothing is read slowly.
 #[tokio::test]
 async fn who_reads_nothing_is_hardly_heard_and_the_others_are() {
     let stage = Stage::new(DriverConfig::default());
@@ -844,15 +845,15 @@ async fn switch_is_answered(switch: &mut Switch<Reader, Writer>, xid: u32) {
     }
 }
 
-/// The session of datapath `id` has taken so many messages.
+/// The number of messages that the session of datapath `id` has received.
 fn received(stage: &Stage, id: u64) -> u64 {
     let views = stage.driver.connections();
     let view = views.iter().find(|v| v.datapath_id == Some(DatapathId(id)));
     view.expect("it is connected").session.received
 }
 
-/// While one switch floods the application, another one's next message waits for few of them: one
-/// turn's, and that of the turn that may be under way.
+/// While one switch floods the application, another switch's next message waits for few messages of
+/// the flood: those of one turn, and of the turn that may be under way.
 #[tokio::test]
 async fn between_two_messages_of_a_quiet_switch_few_of_a_flood_are_taken() {
     let stage = Stage::new(DriverConfig::default());
@@ -860,7 +861,7 @@ async fn between_two_messages_of_a_quiet_switch_few_of_a_flood_are_taken() {
     flood.set_up().await.expect("set up");
     assert!(matches!(stage.seen().await, Seen::Up(..)));
     let mut quiet = stage.up(2).await;
-    // Nothing that the application says is in the count.
+    // The application's messages are not in the count.
     quiet.send(1, &packet_in(1, b"stick")).await.unwrap();
     stage.taken().await;
     let some = encode(Version::V13, Xid(9), &packet_in(1, b"new")).unwrap();
@@ -879,7 +880,7 @@ async fn between_two_messages_of_a_quiet_switch_few_of_a_flood_are_taken() {
     stage.release.send(()).unwrap();
 }
 
-/// A connection beyond its rate is not read for a while; nothing of it is lost.
+/// A connection beyond its rate is not read for a while; no message is lost.
 #[tokio::test]
 async fn packet_ins_beyond_the_rate_wait_with_their_sender() {
     let stage = Stage::new(DriverConfig {
@@ -900,7 +901,7 @@ async fn packet_ins_beyond_the_rate_wait_with_their_sender() {
     assert_eq!(stage.driver.inbox_counters().packet_ins_shed, 0);
 }
 
-/// Each notice wakes its reader, so a flood of hosts is reported by its number.
+/// Each notice wakes its reader, so a flood of hosts is reported as a count.
 #[tokio::test]
 async fn of_many_hosts_a_few_are_told_of_one_by_one_and_all_are_counted() {
     let mut stage = Stage::new(DriverConfig::default());

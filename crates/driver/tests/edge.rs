@@ -1,4 +1,4 @@
-//! The connection's task with its edge: what goes out in which order, and who waits for whom.
+//! The connection's task with its edge: the order of the messages sent, and who waits for whom.
 
 #[path = "../../net/tests/common/mod.rs"]
 mod common;
@@ -144,7 +144,7 @@ impl Stage {
         self.driver.serve(ours);
         let mut switch = Switch::new(theirs.reader, theirs.writer, datapath_id);
         switch.set_up().await.expect("set up");
-        // The updates stand before the barrier.
+        // The updates precede the barrier.
         while switch.receive().await.unwrap().kind() != MessageKind::BarrierRequest {}
         let first = packet_in_for(C, 7);
         switch.send_bytes(first.bytes()).await.unwrap();
@@ -172,7 +172,7 @@ impl Stage {
     }
 }
 
-/// From A, for B, and no ARP: that is the controller's.
+/// A packet-in from A for B that is not ARP: ARP is left to the controller.
 fn packet_in(xid: u32) -> Frame {
     packet_in_for(B, xid)
 }
@@ -264,13 +264,13 @@ async fn what_the_edge_is_told_keeps_its_place_among_what_is_sent() {
         found,
         [K::BarrierRequest, K::FlowMod, K::FlowMod, K::BarrierRequest]
     );
-    // B is forgotten: what is for it goes the long way again.
+    // B is forgotten: packets for B go through the application again.
     switch.send_bytes(packet_in(8).bytes()).await.unwrap();
     assert_eq!(stage.seen().await, Xid(100));
     assert_eq!(stage.seen().await, Xid(8));
 }
 
-/// It sends packet-ins without end and reads nothing.
+/// The switch sends packet-ins without end and reads nothing.
 #[tokio::test]
 async fn a_switch_that_does_not_read_its_answers_is_not_read_and_closes_alone() {
     let mut stage = Stage::new();
@@ -307,7 +307,7 @@ async fn a_switch_that_does_not_read_its_answers_is_not_read_and_closes_alone() 
     other.echo(6).await.expect("the other is served still");
 }
 
-/// Forty thousand packet-ins are there to be read when the other switch says one word.
+/// Forty thousand packet-ins wait to be read when the other switch sends one message.
 #[tokio::test]
 async fn a_flood_costs_the_others_of_its_thread_some_turns_of_it() {
     let stage = Stage::new();
@@ -315,7 +315,7 @@ async fn a_flood_costs_the_others_of_its_thread_some_turns_of_it() {
     let mut quiet = stage.ready(2, 1 << 16).await;
     const FLOOD: usize = 40_000;
     let before = stage.view(1).session.received;
-    // Both are there before the driver's tasks run again: this task has the only thread.
+    // Both have arrived before the driver's tasks run again: this task has the only thread.
     let bytes = packet_ins(FLOOD);
     flood.send_bytes(&bytes).await.unwrap();
     quiet.send_bytes(echo(77).bytes()).await.unwrap();
@@ -331,7 +331,7 @@ async fn a_flood_costs_the_others_of_its_thread_some_turns_of_it() {
     }
 }
 
-/// The switch has come and gone before the application could hear of it.
+/// The switch connects and disconnects before the application could learn of it.
 #[tokio::test]
 async fn that_a_switch_is_up_is_never_told_after_it_is_down() {
     let mut stage = Stage::new();

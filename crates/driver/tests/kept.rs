@@ -1,4 +1,4 @@
-//! Connections of plain TCP that go on in another driver.
+//! Plain TCP connections that continue in another driver.
 
 #[path = "../../net/tests/common/mod.rs"]
 mod common;
@@ -21,8 +21,8 @@ use openflow::{Frame, Message, MessageKind, Version, Xid, encode};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// The bytes of one message of the application, and the number of messages that follow from a
-/// packet-in: more than sockets hold.
+/// The bytes of one message of the application, and the number of messages sent for a packet-in:
+/// more than sockets hold.
 const LONG: usize = 60_000;
 const COUNT: u32 = 40;
 
@@ -88,7 +88,7 @@ impl Process {
         Process { driver, seen }
     }
 
-    /// The next that the application sees: the xid of a message, or that a switch is up.
+    /// The application's next event: the xid of a message, or a switch that is up.
     async fn sees(&self) -> Option<u32> {
         let since = std::time::Instant::now();
         loop {
@@ -115,7 +115,7 @@ async fn dial(listener: &mut Listener, process: &Process) -> TcpSwitch {
     switch
 }
 
-/// An echo request is cut at every place, and the application's words are under way.
+/// An echo request is cut at every position while the application's messages are under way.
 #[tokio::test]
 async fn both_directions_are_at_the_end_of_a_message() {
     let mut listener = listen("ptcp:0:127.0.0.1", &Security::plain()).await;

@@ -1,4 +1,4 @@
-//! The OVSDB client against a scripted server; a real one is asked in the binary's tests.
+//! The OVSDB client against a scripted server; the binary's tests use a real one.
 
 #[path = "../../net/tests/common/mod.rs"]
 mod common;
@@ -42,7 +42,7 @@ async fn a_request_is_answered_and_the_end_is_told() {
     script.await.unwrap();
 }
 
-/// Answers what it is asked for until its rows, a bridge for each datapath, have been sent.
+/// Answers the client's requests until its rows, a bridge for each datapath, have been sent.
 async fn say_bridges(database: &mut Connection, datapaths: [u64; 2]) {
     let optional = |key: &str| json!({"type": {"key": key, "min": 0, "max": 1}});
     let columns = json!({
@@ -74,7 +74,7 @@ async fn say_bridges(database: &mut Connection, datapaths: [u64; 2]) {
     }
 }
 
-/// The certificate names datapath 7, and the database says that 8 is its own too.
+/// The certificate names datapath 7, and the database claims datapath 8 too.
 #[tokio::test]
 async fn a_database_has_the_datapath_of_its_certificate_and_no_other() {
     let pki = Pki::new();

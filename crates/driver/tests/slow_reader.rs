@@ -40,7 +40,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A switch that has said what it holds.
+    /// Connects a switch that has reported its entries.
     async fn new() -> Stage {
         let mut listener = listen("ptcp:0:127.0.0.1", &Security::plain()).await;
         let Method::Listen(_, _, port) = *listener.local() else {
@@ -129,7 +129,7 @@ async fn a_switch_that_reads_slowly_keeps_its_session_and_comes_into_sync() {
                 if let Some(mac) = flow_mod.r#match.exact(Field::EthDst) {
                     taken.insert(mac);
                 }
-                // Others of this machine get ahead of it.
+                // Other tasks of this machine get ahead of the switch.
                 tokio::task::yield_now().await;
             }
             Message::BarrierRequest => {
@@ -165,7 +165,7 @@ async fn a_switch_that_reads_nothing_is_ended() {
         Ended::Session(_) | Ended::Stalled | Ended::NotReading
     );
     assert!(is_deaf, "{reason}");
-    // What it was sent meanwhile is no more than the kernel holds of a window.
+    // The bytes sent to it meanwhile are no more than the kernel holds of a window.
     let Switch { reader, writer, .. } = stage.switch;
     let mut stream = reader.reunite(writer).unwrap().into_std().unwrap();
     stream.set_nonblocking(false).unwrap();

@@ -24,8 +24,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 const HELLO: [u8; 16] = [4, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 16];
 const FEATURES_REQUEST: [u8; 4] = [4, 5, 0, 8];
 
-/// Says HELLO through `openssl s_client` and reads for two seconds or until the end: what the
-/// controller said in clear.
+/// Sends HELLO through `openssl s_client` and reads for two seconds or until the end. Returns the
+/// bytes that the controller sent, in clear.
 async fn openssl(port: u16, arguments: &[&str]) -> Vec<u8> {
     let mut child = tokio::process::Command::new("openssl")
         .args([
@@ -163,7 +163,7 @@ async fn no_notice_is_lost_without_a_count() {
     assert_eq!(driver.notices_lost(), 1);
 }
 
-/// The certificate says 7; judged by the controller that `auster run` has.
+/// The certificate names datapath 7; the controller of `auster run` judges it.
 #[tokio::test]
 async fn a_datapath_id_that_is_not_the_certificates_is_refused() {
     let pki = Pki::new();

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 type Body = BoxBody<Bytes, std::convert::Infallible>;
 
-/// A server that writes these bytes to everybody, and the number of its connections.
+/// A server that writes these bytes to every client, and the number of its connections.
 async fn raw(bytes: &'static [u8], hangs_up: bool) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = listener.local_addr().unwrap().to_string();
@@ -214,7 +214,7 @@ async fn an_answer_that_cannot_be_is_not_believed() {
         let write = client.txn(&txn).await;
         assert!(matches!(write, Err(Error::Unknown(_))), "{why}: {write:?}");
     }
-    // The same with nothing wrong in it.
+    // The same answer without an error.
     let (endpoint, _) = grpc(framed(&whole)).await;
     let kv = client(&endpoint).get(b"k").await.unwrap().value.unwrap();
     assert_eq!((&kv.key[..], kv.mod_revision), (&b"k"[..], 9));
@@ -233,7 +233,7 @@ async fn a_write_with_an_answer_that_is_not_believed_is_sent_once() {
     );
 }
 
-/// etcd says so before it proposes a write, and the caller decides.
+/// etcd reports the refusal before it proposes a write, and the caller decides.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_write_is_sent_once_and_a_read_to_everybody() {
     let refusing = || {

@@ -29,7 +29,7 @@ async fn a_swap_wins_once_and_the_loser_sees_the_winner() {
         Cas::LostTo(_, None)
     ));
 
-    // Of two at the same time one wins, each round.
+    // In each round, one of two simultaneous swaps wins.
     let mut revision = changed.revision;
     for _ in 0..20 {
         let other = client.clone();
@@ -105,7 +105,7 @@ async fn a_transaction_does_one_branch_whole() {
     let answer = client.txn(&txn).await.unwrap();
     assert_eq!((answer.succeeded, answer.results.len()), (false, 0));
 
-    // All keys of a prefix, of which none may be later.
+    // Compares all keys of a prefix: none may be later than the revision.
     let until = |prefix: &[u8], revision| Txn {
         compares: vec![Compare::PrefixUntil(prefix.to_vec(), revision)],
         ..Txn::default()
@@ -226,7 +226,7 @@ async fn a_lease_takes_its_keys_with_it() {
     let long = client.lease_grant(600).await.unwrap();
     assert!(short.ttl_s >= 1 && long.ttl_s == 600 && short.id != long.id);
     client.put(b"/l/long", b"", long.id).await.unwrap();
-    // On a busy machine the short one may be gone already.
+    // On a busy machine the short lease may have expired already.
     let put = client.put(b"/l/short", b"", short.id).await;
     assert!(matches!(put, Ok(_) | Err(Error::LeaseNotFound)), "{put:?}");
     let kept = client.lease_keep_alive(long.id).await.unwrap();
@@ -291,6 +291,6 @@ async fn a_full_database_still_answers_reads() {
     );
     assert!(status.version.starts_with("3."), "{status:?}");
     assert_eq!(status.header.cluster_id, all.header.cluster_id);
-    // Room is made by deleting, which is allowed.
+    // Deleting makes room, and is allowed.
     assert_eq!(client.delete(b"/f/0").await.unwrap().value, 1);
 }

@@ -26,7 +26,7 @@ async fn calls_go_to_another_member_when_one_is_killed() {
     for member in 0..3 {
         etcd.kill(member);
         let value = member.to_string();
-        // A swap that is unknown and then lost to itself is done.
+        // A swap with an unknown result that then loses to its own value is done.
         let mut known = 0;
         eventually(
             async || match client.cas(b"/m/k", known, value.as_bytes(), 0).await? {
@@ -52,7 +52,7 @@ async fn calls_go_to_another_member_when_one_is_killed() {
     assert_eq!(all.header.cluster_id, made.cluster_id);
     assert_eq!(all.kvs.len(), 1);
 
-    // Two of three are no quorum: the third one answers, and says that it cannot.
+    // Without two of three members there is no quorum: the third answers that it cannot.
     etcd.kill(0);
     etcd.kill(1);
     let lonely = client_of(&etcd.endpoints()[2..], None, SHORT);
@@ -84,7 +84,7 @@ async fn a_write_to_a_stopped_member_is_unknown_and_a_read_goes_on() {
     let first = client_of(&endpoints[..1], None, SHORT);
     eventually(async || first.get(b"/s/k").await).await;
     etcd.stop(0);
-    // It has a connection, so that the write leaves us.
+    // The client has a connection, so the write is sent.
     let unknown = first.put(b"/s/k", b"first", 0).await.unwrap_err();
     assert!(matches!(unknown, Error::Unknown(_)), "{unknown}");
     let all = client_of(&endpoints, None, SHORT);

@@ -78,7 +78,7 @@ async fn a_watch_reports_all_changes_in_their_order() {
     );
 }
 
-/// A revision that takes several messages, and many revisions that come in a few.
+/// A revision that takes several messages, and many revisions that arrive in a few.
 #[tokio::test(flavor = "multi_thread")]
 async fn fragments_of_a_revision_are_one_notice() {
     let etcd = Etcd::start(&Options {
@@ -147,7 +147,7 @@ async fn a_compacted_revision_asks_for_everything_anew() {
         let notice = within(watch.next()).await;
         assert_eq!(notice, Notice::ReadAnew(Lost::Compacted(revision)));
     }
-    // What is left to the caller works.
+    // The recovery that is left to the caller works.
     let all = client.read_all(b"/c/").await.unwrap();
     let mut watch = client.watch(b"/c/", all.header.revision + 1).await.unwrap();
     let changed = client.put(b"/c/k", b"3", 0).await.unwrap();

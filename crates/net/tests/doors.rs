@@ -1,4 +1,4 @@
-//! Strangers of one network do not keep others waiting for their handshakes by TLS. On loopback,
+//! Strangers from one network do not delay the TLS handshakes of others. The tests run on loopback,
 //! where 127.0.1.0/24 is the strangers' network.
 
 mod common;
@@ -22,7 +22,7 @@ fn port(method: &Method) -> u16 {
     *port
 }
 
-/// A connection of the stranger.
+/// A connection from the strangers' network.
 async fn strange(port: u16) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 1, 1], 0).into()).unwrap();
@@ -62,7 +62,8 @@ async fn silent_connections_of_one_network_keep_no_other_waiting() {
     );
 }
 
-/// They have cost a handshake, and are awaited: each has a turn, for three seconds.
+/// These connections have cost a handshake, and the listener waits for them: each has a turn, for
+/// three seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handshakes_that_stop_half_way_keep_no_other_network_waiting() {
     const HALF: usize = 40;

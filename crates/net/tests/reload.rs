@@ -33,13 +33,13 @@ async fn replaced_credentials_are_shown_and_believed_by_listeners_that_run() {
 
         let controller = Leaf::of(Role::Controller);
         security.replace(new.credentials("ctl", &controller));
-        // It shows the new certificate and asks for one of the new CA.
+        // The listener shows the new certificate and asks for one of the new CA.
         pair(&mut listener, &switch_of(&new)).await;
         let method = dial_method(&listener);
         let refused = connect(&method, &switch_of(&old)).await;
         assert!(refused.is_err(), "{kind}: the old CA's switch");
 
-        // The connection from before carries on.
+        // The earlier connection continues.
         dialled.writer.write_all(b"still here").await.unwrap();
         dialled.writer.flush().await.unwrap();
         let mut heard = [0; 10];
@@ -75,7 +75,7 @@ async fn a_revoked_switch_is_refused_and_the_others_are_not() {
 
         let listed = with_crl(&ctl, pki.revoke("crl.pem", &[&stolen]));
         security.replace(Arc::new(listed.load().unwrap()));
-        // In TLS 1.3 the one that dials is done first, and hears of it when it reads.
+        // In TLS 1.3 the dialler finishes first, and learns of the refusal when it reads.
         if let Ok(mut dialled) = connect(&dial_method(&listener), &thief).await {
             let _ = dialled.writer.write_all(b"!").await;
             let _ = dialled.writer.flush().await;
@@ -110,7 +110,7 @@ fn a_revocation_list_that_would_refuse_everybody_is_not_taken() {
     let (pki, other) = (Pki::new(), Pki::new());
     let good = pki.issue("good", &Leaf::default());
     let strange = with_crl(&good, other.revoke("crl.pem", &[]));
-    // Both CAs have the same name; the key is another.
+    // Both CAs have the same name, but different keys.
     let line = strange.load().expect_err("of another CA").to_string();
     assert!(
         line.contains("crl.pem") && line.contains("is not signed by"),
@@ -146,7 +146,7 @@ async fn who_is_revoked_while_connected_is_out_and_the_others_are_not() {
         let (_theirs, mut ours) = pair(&mut listener, &thief).await;
         let (mut good, mut good_ours) = pair(&mut listener, &switch_of(&pki)).await;
 
-        // A reader waits, as that of a switch which says nothing does.
+        // A reader waits, as for a switch that sends nothing.
         let waiting = tokio::spawn(async move { (ours.reader.read_u8().await, ours) });
         let listed = with_crl(&ctl, pki.revoke("crl.pem", &[&stolen]));
         security.replace(Arc::new(listed.load().unwrap()));
@@ -182,7 +182,7 @@ async fn a_dialled_controller_that_is_revoked_is_left() {
     }
 }
 
-/// The CA of a peer's certificate is taken away: nobody says that the peer is a thief.
+/// The CA of a peer's certificate is removed, which does not mean that the peer is a thief.
 #[tokio::test]
 async fn a_list_of_another_ca_ends_no_connection() {
     let (old, new) = (Pki::new(), Pki::new());
@@ -192,7 +192,7 @@ async fn a_list_of_another_ca_ends_no_connection() {
     let dialler = Security::new(Arc::new(switch.load().unwrap()));
     let (mut dialled, mut accepted) = pair(&mut listener, &dialler).await;
     let ctl = new.issue("ctl", &Leaf::of(Role::Controller));
-    // It names the serial number of the old CA's certificate.
+    // The list names the serial number of the certificate from the old CA.
     let listed = with_crl(&ctl, new.revoke("crl.pem", &[&switch]));
     security.replace(Arc::new(listed.load().unwrap()));
     dialled.writer.write_all(b"!").await.unwrap();

@@ -100,7 +100,7 @@ async fn a_server_name_is_compared_only_when_asked_for() {
     assert!(connect(&method, &asked("other.example")).await.is_err());
 }
 
-/// Both sides may ask for names; a refusal says which were expected and which came.
+/// Both sides may ask for names; a refusal names the expected and the received ones.
 #[tokio::test]
 async fn a_peer_has_one_of_the_expected_names_or_is_refused() {
     let pki = Pki::new();
@@ -162,7 +162,7 @@ async fn marks_that_say_nothing_clear_are_refused() {
         };
         let listener = listen("pssl:0:127.0.0.1", &pki.controller()).await;
         let security = Security::new(pki.credentials("odd", &leaf));
-        // In TLS 1.3 the dialler hears of the refusal when it reads.
+        // In TLS 1.3 the dialler learns of the refusal when it reads.
         if let Ok(dialled) = connect(&dial_method(&listener), &security).await {
             let mut switch = Switch::new(dialled.reader, dialled.writer, 1);
             assert!(switch.set_up().await.is_none(), "{uris:?}");

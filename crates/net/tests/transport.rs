@@ -58,7 +58,7 @@ async fn plain_transports_claim_no_identity() {
     assert_eq!(accepted.peer.tls, None);
 }
 
-/// Nothing may be left behind: a listener's port and file are free again after it.
+/// A listener must leave nothing behind: its port and file are free again afterwards.
 #[tokio::test]
 async fn a_port_in_use_is_told_and_is_free_after_its_listener() {
     let pki = Pki::new();
@@ -72,7 +72,7 @@ async fn a_port_in_use_is_told_and_is_free_after_its_listener() {
         assert!(error.contains("the address is in use"), "{error}");
         assert!(error.starts_with(&taken.to_string()), "{error}");
         drop(first);
-        // Dropping aborts the accepting task; it lets go of the socket when it next runs.
+        // Dropping aborts the accepting task; the task releases the socket when it next runs.
         for attempt in 0.. {
             tokio::task::yield_now().await;
             match Listener::bind(&taken, &pki.controller(), Limits::default()).await {
@@ -134,14 +134,14 @@ async fn above_its_limits_a_listener_closes_at_once_and_counts() {
     pair(&mut listener, &Security::plain()).await;
 }
 
-/// A peer whose machine is gone sends nothing, not even a reset.
+/// A peer whose machine is down sends nothing, not even a reset.
 #[tokio::test]
 async fn a_quic_peer_that_falls_silent_is_gone_within_four_seconds() {
     let pki = Pki::new();
     let mut listener = listen("pquic:0:127.0.0.1", &pki.controller()).await;
     let method = dial_method(&listener);
     let switch_security = Security::new(pki.credentials("silent", &Leaf::datapath(9)));
-    // Its runtime is never polled again after the handshake: a process stopped in its tracks.
+    // Its runtime is never polled again after the handshake: it behaves like a stopped process.
     let switch = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -172,7 +172,7 @@ async fn a_unix_socket_is_its_owners_alone_whatever_the_umask() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sock");
     let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-    // Of the whole process, but no other test here looks at a mode.
+    // The umask belongs to the whole process, but no other test here looks at a mode.
     let before = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     let listener = listen(&format!("punix:{}", path.display()), &Security::plain()).await;
     let bound = (mode(), net::transport::bind_unix(&path).map(drop));
@@ -181,7 +181,7 @@ async fn a_unix_socket_is_its_owners_alone_whatever_the_umask() {
     assert!(bound.1.is_err(), "it is in use");
     drop(listener);
 
-    // A socket that its process has left behind gives way; another file does not.
+    // A socket that its process has left behind is replaced; another file is not.
     drop(net::transport::bind_unix(&path).unwrap());
     drop(net::transport::bind_unix(&path).unwrap());
     std::fs::remove_file(&path).unwrap();

@@ -15,7 +15,7 @@ use openflow::{
 
 use common::{fixtures, from_hex, reframed, to_hex};
 
-/// Fixtures that do not come back as they went, with the reason. All others must.
+/// Fixtures that are not encoded as they were received, with the reason. All others must be.
 const NOT_CANONICAL: &[(&str, &str)] = &[
     (
         "os-ken/of10 0005 1-6-ofp_switch_features",
@@ -233,7 +233,7 @@ fn a_message_cut_at_any_length_is_refused_or_is_a_shorter_message() {
 fn a_message_with_any_two_bytes_broken_is_refused_or_still_a_message() {
     for fixture in fixtures() {
         let whole = fixture.frame.bytes();
-        // Longer messages are lists of what shorter ones hold too.
+        // Longer messages are lists of items that shorter ones have too.
         if whole.len() > 2000 {
             continue;
         }
@@ -271,7 +271,7 @@ fn hostile_messages_are_answered_with_the_right_error() {
     insta::assert_snapshot!(outcomes);
 }
 
-/// FLOW_MODs with one odd field or action each, and what `ovs-ofctl ofp-print` of 3.1 says to them.
+/// FLOW_MODs with one odd field or action each, and the response of `ovs-ofctl ofp-print` of 3.1.
 #[test]
 fn odd_fields_and_actions_are_judged_as_open_vswitch_judges_them() {
     for line in include_str!("fixtures/judged-by-ovs.txt").lines() {
@@ -335,7 +335,7 @@ fn a_flag_that_only_1_0_has_is_not_said_in_1_3() {
     );
 }
 
-/// TCP_FLAGS has a number in 1.5; in 1.3, where it has none, it stays as it came.
+/// TCP_FLAGS has a number in 1.5; in 1.3, where it has none, it stays as received.
 #[test]
 fn a_field_has_a_name_from_its_version_on() {
     let tcp = || {
@@ -366,8 +366,8 @@ fn a_field_has_a_name_from_its_version_on() {
     }
 }
 
-/// FLOW_MODs of 1.3 under an earlier version byte: the error that they are, and that the version
-/// has no words for the message.
+/// FLOW_MODs of 1.3 under an earlier version byte: the resulting error, and the failure to encode
+/// the message in that version.
 #[test]
 fn what_came_later_is_refused_in_1_1_and_1_2() {
     let entry = |flags: FlowModFlags, instructions: Vec<Instruction>| {
@@ -411,7 +411,8 @@ fn what_came_later_is_refused_in_1_1_and_1_2() {
     assert_eq!(error.to_string(), "OpenFlow 1.2 has no such field");
 }
 
-/// In 1.1 Open vSwitch sends matches as OXM. Those that the form of 1.1 can say are written in it.
+/// In 1.1 Open vSwitch sends matches as OXM. Matches that the form of 1.1 can express are written
+/// in it.
 #[test]
 fn a_match_of_1_1_may_come_as_oxm() {
     let said = Match::any()

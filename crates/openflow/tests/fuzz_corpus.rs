@@ -37,7 +37,7 @@ fn replay(target: &str, check: fn(&[u8])) {
     let mut count = 0;
     for file in std::fs::read_dir(&corpus).expect("a corpus of each target") {
         let path = file.expect("a file").path();
-        // The last one to be named is the one that fails.
+        // The last path printed is the one that fails.
         println!("{}", path.display());
         check(&std::fs::read(&path).expect("it can be read"));
         count += 1;

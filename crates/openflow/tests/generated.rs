@@ -33,7 +33,7 @@ proptest! {
         reads_back(Version::V15, later::v15(&mut Rng(SplitMix64::new(seed))), Xid(xid))?;
     }
 
-    /// Nothing is lost silently: an older version says all of a message, or refuses it.
+    /// Nothing is lost silently: an older version encodes all of a message, or refuses it.
     #[test]
     fn a_later_message_is_said_or_refused_in_an_older_version(seed: u64, is_v15: bool) {
         let g = &mut Rng(SplitMix64::new(seed));
@@ -107,12 +107,12 @@ proptest! {
                 prop_assert_eq!(frame.kind(), MessageKind::Experimenter);
                 prop_assert_eq!(decode(&frame), Ok(message));
             }
-            // What the message within has of 1.4 has no words in 1.3.
+            // 1.4 parts of the inner message cannot be expressed in 1.3.
             Err(error) => prop_assert!(error.to_string().starts_with("OpenFlow 1.3 has no ")),
         }
     }
 
-    /// Bytes that nobody meant: any answer is right but a panic, and what is read can be written.
+    /// Random bytes: any answer is right but a panic, and a message that is read can be written.
     #[test]
     fn noise_is_refused_or_read(version in 0..8u8, ty in 0..37u8, noise: Vec<u8>) {
         let mut bytes = vec![version, ty, 0, 0, 0, 0, 0, 0];
@@ -211,7 +211,7 @@ fn reads_back(version: Version, message: Message, xid: Xid) -> Result<(), TestCa
     Ok(())
 }
 
-/// A frame of 1.0, and the message that it says: an entry without wildcards has the highest
+/// A frame of 1.0, and the message that it encodes: an entry without wildcards has the highest
 /// priority, whatever its message gives (1.0, section 3.4).
 fn written_in_1_0(seed: u64, xid: Xid) -> (Frame, Message) {
     let mut message = v10::message(&mut Rng(SplitMix64::new(seed)));

@@ -122,7 +122,7 @@ fn ask_os_ken(input: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Where os-ken 4.2.2 is known to do otherwise in 1.3, and why that is no fault of ours.
+/// The known deviation of os-ken 4.2.2 in 1.3, and the reason why it is no fault of ours.
 fn deviation(message: &Message) -> Option<&'static str> {
     match message {
         Message::Hello(hello) if hello.bitmaps.is_some() => Some(HELLO_ELEMENTS),

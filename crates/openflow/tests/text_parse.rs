@@ -289,9 +289,9 @@ fn flows_are_read_as_ovs_ofctl_reads_them() {
     flows_are_read_alike(Version::V13, "OpenFlow13", &lines);
 }
 
-/// The same lines, as far as both can say them in an earlier version. Open vSwitch has numbers of
-/// its own for fields of 1.3. In 1.1 it sets some fields by its own actions, and the port of TCP
-/// by the action for any transport.
+/// The same lines, as far as both programs can express them in an earlier version. Open vSwitch has
+/// numbers of its own for fields of 1.3. In 1.1 it sets some fields by its own actions, and the
+/// port of TCP by the action for any transport.
 #[test]
 fn flows_of_1_1_and_1_2_are_read_as_ovs_ofctl_reads_them() {
     let cases = [
@@ -304,7 +304,8 @@ fn flows_of_1_1_and_1_2_are_read_as_ovs_ofctl_reads_them() {
             let said = ovs::run(&["-O", protocol, "parse-flow", line], &[]);
             let flow = parse_flow_mod_as(version, line).map(Message::FlowMod);
             let ours = flow.map(|message| encode(version, Xid(0), &message));
-            // It leaves out what the form of a match in 1.1 cannot say, which we write as OXM.
+            // Open vSwitch leaves out fields that the form of a match in 1.1 cannot express, which
+            // we write as OXM.
             let is_in_form = |frame: &Frame| frame.bytes()[48..50] != [0, 1];
             let is_same = |frame: &Frame| version == Version::V12 || is_in_form(frame);
             let is_said = said.contains("OFPT_FLOW_MOD") && !said.contains("load:");
@@ -329,7 +330,7 @@ fn a_modification_prints_the_cookie_that_it_may_set() {
     }
 }
 
-/// `parse-flows` only adds: of the other commands, our bytes in Open vSwitch's words.
+/// `parse-flows` only adds. For the other commands, our bytes are compared in Open vSwitch's words.
 #[test]
 fn commands_read_as_written() {
     let cases = [
@@ -441,7 +442,7 @@ fn groups_and_meters_read_as_written() {
     }
 }
 
-/// The whole line of an error is what a person sees: column, what is there, what to write.
+/// A person sees the whole line of an error: the column, the text there, and what to write.
 #[test]
 fn errors_name_the_column_what_is_there_and_what_to_write() {
     let error = |text: &str| parse_flow_mod(text).unwrap_err().to_string();

@@ -124,7 +124,7 @@ fn fixtures_print_as_ovs_ofctl_prints_them() {
     let (equal, by_rule, unexplained) = compare(&frames);
     println!("{equal} of {} equal; {by_rule:#?}", frames.len());
     assert!(unexplained.is_empty(), "{}", unexplained.join("\n"));
-    // What both programs read and nothing of a vendor is in: there the words are the same.
+    // The words are the same where both programs read the message and it has nothing of a vendor.
     let explained: usize = by_rule.values().sum();
     assert!(
         equal > 2_690 && explained < 470,

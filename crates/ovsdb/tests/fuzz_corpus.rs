@@ -12,7 +12,7 @@ fn ovsdb_holds_for_its_corpus() {
     let mut count = 0;
     for file in std::fs::read_dir(corpus).expect("a corpus") {
         let path = file.expect("a file").path();
-        // The last one to be named is the one that fails.
+        // The last file printed is the one that fails.
         println!("{}", path.display());
         checks::check(&std::fs::read(&path).expect("it can be read"));
         count += 1;

@@ -1,5 +1,5 @@
-//! A switch with 20,000 interfaces is read within what one network may take, and a database whose
-//! bridges share their ports is no larger here than there.
+//! A switch with 20,000 interfaces is read within the memory bound of one network. A database whose
+//! bridges share their ports grows no larger when it is read.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ fn rows(bridges: usize, ports: usize) -> Value {
     json!({"Interface": interface, "Port": port, "Bridge": bridge})
 }
 
-/// The session with those rows, and the most that it held while they came.
+/// Reads these rows. Returns the session, its monitor, and the most bytes that the session held.
 fn read(rows: Value) -> (Session, ovsdb::MonitorId, usize) {
     let mut session = Session::new(
         NOW,

@@ -1,6 +1,6 @@
-//! The transactions of [`ovsdb::vswitch::qos`] against a model of the database, among the changes
-//! of others: what is not ours is not touched, what is ours is complete or absent, and nothing of
-//! it is left behind.
+//! The transactions of [`ovsdb::vswitch::qos`] against a model of the database, while other clients
+//! change it: rows of others are not touched, our rows are complete or absent, and none of ours is
+//! left behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,7 +50,7 @@ struct Database {
     next: u128,
 }
 
-/// Why nothing of a transaction was done.
+/// The reason why a transaction changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Refused {
     TimedOut,
@@ -147,7 +147,7 @@ impl Database {
         row.get_mut(column).unwrap()
     }
 
-    /// Whether every reference is to a row that is there.
+    /// Whether every reference is to an existing row.
     fn is_whole(&self) -> bool {
         let refers = |table: &str, column: &str, to: &str| {
             let there: BTreeSet<Uuid> = self.rows(to).map(|(uuid, _)| *uuid).collect();
@@ -285,7 +285,7 @@ impl Database {
         foreign.map(|(uuid, row)| (*uuid, row.clone())).collect()
     }
 
-    /// Which ports have a QoS that is not ours.
+    /// The ports whose QoS is not ours.
     fn taken(&self) -> Vec<(Uuid, Uuid)> {
         let ports = self.rows("Port");
         let pairs = ports.filter_map(|(port, row)| Some((*port, row["qos"].as_uuid()?)));
@@ -363,7 +363,7 @@ fn port(bridge: &Bridge, number: usize) -> Option<&Port> {
     bridge.ports.iter().find(|port| port.name == name(number))
 }
 
-/// Different ones for different numbers.
+/// Queues that differ for different numbers.
 fn wanted(number: u8) -> PortQueues {
     let queue = |at: u32| Queue {
         min_rate_bps: Some(1_000_000 * u64::from(number + 1)),
@@ -380,7 +380,8 @@ fn wanted(number: u8) -> PortQueues {
 
 const OURS: Owner = Owner::Controller;
 
-/// Applies one of our transactions and checks that it is all or nothing, and nobody else's matter.
+/// Applies one of our transactions and checks that it does all or nothing, and leaves other
+/// clients' rows alone.
 fn apply(database: &mut Database, transaction: &Transaction) -> Result<(), Refused> {
     let (foreign, taken) = (database.foreign(), database.taken());
     let done = database.transact(transaction);
@@ -394,7 +395,7 @@ fn set(database: &mut Database, number: usize, queues: Option<u8>) -> Option<Res
     set_by(database, &bridge, number, queues)
 }
 
-/// Applies the transaction that `bridge`, read earlier, leads to.
+/// Applies the transaction that results from `bridge`, which was read earlier.
 fn set_by(
     database: &mut Database,
     bridge: &Bridge,
@@ -451,7 +452,7 @@ fn queues_are_made_once_changed_and_taken_away_with_nothing_left() {
     assert_eq!(root["next_cfg"], Datum::from(3), "once for each change");
 }
 
-/// There Open vSwitch shall write the code points and leave the kernel's queues alone.
+/// On this datapath, Open vSwitch shall write the code points and leave the kernel's queues alone.
 #[test]
 fn on_the_userspace_datapath_the_rows_make_no_queues_and_have_code_points() {
     let mut database = Database::new("netdev");
@@ -464,7 +465,7 @@ fn on_the_userspace_datapath_the_rows_make_no_queues_and_have_code_points() {
         .map(|(_, row)| row["dscp"].as_integer())
         .collect();
     assert_eq!(dscps, [Some(11), Some(11)]);
-    // Without code points the queues would be names for nothing.
+    // Without code points the queues would have no effect.
     assert_eq!(set(&mut database, 1, Some(3)), Some(Ok(())));
     assert_eq!(counts(&database), (2, 2));
 }
@@ -505,7 +506,7 @@ fn what_the_kernel_has_is_said_in_the_row_once_and_stands_for_no_other_rows() {
     let unsay = qos(&database).say_in_kernel(&InKernel::Unsaid).unwrap();
     assert_eq!(apply(&mut database, &unsay), Ok(()));
     assert_eq!(qos(&database).say_in_kernel(&InKernel::Unsaid), None);
-    // Other rows begin anew.
+    // New rows start without a report.
     assert_eq!(set(&mut database, 0, Some(2)), Some(Ok(())));
     assert_eq!(qos(&database).in_kernel(), InKernel::Unsaid);
     let long = InKernel::Failed("é".repeat(2000));
@@ -517,7 +518,8 @@ fn what_the_kernel_has_is_said_in_the_row_once_and_stands_for_no_other_rows() {
     assert_eq!(told, "é".repeat(500), "what is too long is cut");
 }
 
-/// Counters change all the time: neither the rows nor a transaction that changes them depend on it.
+/// Counters change all the time: neither the rows nor a transaction that changes the rows depend on
+/// the counters.
 #[test]
 fn counters_are_told_in_the_row_and_are_in_nobodys_way() {
     let mut database = Database::new("netdev");
@@ -537,8 +539,8 @@ fn counters_are_told_in_the_row_and_are_in_nobodys_way() {
         assert_eq!(qos(&database).in_kernel(), InKernel::Made);
         assert_eq!(set(&mut database, 0, Some(1)), None, "no other queues");
     }
-    // What was read before the counters came still changes the rows, if they are the same
-    // otherwise.
+    // A bridge read before the counters were added can still change the rows, if these are
+    // otherwise the same.
     let id = database.qos_of(0).unwrap();
     let mut other = database.clone();
     *other.column("QoS", id, "external_ids") = Datum::map([("auster", "queues")]);
@@ -603,8 +605,8 @@ fn what_somebody_else_has_given_a_port_is_left_and_told() {
     assert_eq!(port.clear_queues(&Owner::ALL), None);
 }
 
-/// Queues that were set at the port by hand are not the controller's to change, nor the other way
-/// round; whoever is at the port may take either away.
+/// The controller does not change queues that were set at the port by hand, nor the other way
+/// round; whoever is at the port may remove either.
 #[test]
 fn the_command_and_the_controller_do_not_change_each_others_queues() {
     let mut database = Database::new("system");
@@ -676,7 +678,7 @@ fn a_change_since_it_was_read_makes_a_transaction_fail_whole() {
     }
 }
 
-/// A QoS that two ports have stays as long as one has it, and so does a queue of two.
+/// A QoS that two ports share stays as long as one port has it, and so does a shared queue.
 #[test]
 fn what_is_shared_is_not_deleted_under_the_other() {
     let mut database = Database::new("system");
@@ -715,11 +717,11 @@ fn orphans_are_those_with_our_mark_that_no_port_uses() {
     assert_eq!(orphans.len(), 4);
     let removal = orphans.removal().unwrap();
 
-    // Meanwhile somebody has found a use for them.
+    // Meanwhile another client uses the orphans.
     let mut used = database.clone();
     *used.column("Port", port, "qos") = Datum::from(qos);
     assert_eq!(apply(&mut used, &removal), Err(Refused::Integrity));
-    // Or has made them his.
+    // Or another client has adopted them.
     let mut adopted = database.clone();
     *adopted.column("QoS", qos, "external_ids") = Datum::map([("owner", "me")]);
     assert_eq!(apply(&mut adopted, &removal), Err(Refused::Integrity));
@@ -767,7 +769,7 @@ enum Step {
     Borrow(usize),
     DeletePort(usize),
     AddPort(usize),
-    /// Rows of an earlier version that left them behind.
+    /// Rows that an earlier version left behind.
     LeftBehind,
     ForeignQueue,
 }
@@ -866,7 +868,7 @@ fn disturb(database: &mut Database, step: &Step) {
     assert!(database.is_whole(), "{step:?} is possible");
 }
 
-/// Rounds in which everything is done that is left to do, with nobody else about.
+/// Maximum number of rounds to finish all remaining work while no other client makes changes.
 const ROUNDS_MAX: usize = 4;
 
 proptest! {

@@ -508,7 +508,7 @@ fn until_something_is_monitored_other_limits_hold() {
     ));
 }
 
-/// Whatever it says there would be sent back to it, or kept until somebody takes it.
+/// Whatever the server sends there would be sent back to it, or kept until somebody takes it.
 #[test]
 fn a_long_message_that_nobody_asked_for_closes() {
     let long = "x".repeat(5000);

@@ -348,7 +348,7 @@ fn a_flow_is_taken_if_all_its_packets_would_be() {
         let removed = flow_removed(version, "tcp,nw_dst=10.1.2.3,actions=drop");
         assert_eq!(taken(rule, &removed, UP), 1, "{version}");
     }
-    // What a flow leaves open is not the zero that a rule may ask for.
+    // A field that a flow leaves open is not the zero that a rule may ask for.
     let zeros = "Rule #1: ipv4_dst=10.0.0.0/16, action=queue_id:1";
     for version in [Version::V10, Version::V13] {
         let wider = flow_mod(version, "ip,nw_dst=10.0.0.0/8,actions=drop");
@@ -375,7 +375,7 @@ fn a_flow_is_taken_if_all_its_packets_would_be() {
 fn a_flow_of_1_1_is_read_as_well() {
     let mut r#match = vec![0; 88];
     r#match[..4].copy_from_slice(&[0, 0, 0, 88]);
-    // All wild but dl_type and nw_proto.
+    // All fields are wildcards but dl_type and nw_proto.
     r#match[8..12].copy_from_slice(&(0x3ffu32 & !(1 << 3 | 1 << 5)).to_be_bytes());
     for mask in [18..24, 30..36, 80..88] {
         r#match[mask].fill(0xff);

@@ -16,7 +16,7 @@ fn unfairness(algorithm: Algorithm, bytes_max: u32) -> u64 {
     let mut served = [0u64; 4];
     let mut worst = 0;
     for n in 0..20_000u64 {
-        // Queues by turns, so that all have plenty whatever is sent.
+        // Fills the queues in turn, so that all have plenty whatever is sent.
         while line
             .waiting(0)
             .min(line.waiting(1))
@@ -57,8 +57,8 @@ fn drr_shares_by_weight_within_a_turn_and_a_message() {
     assert!(unfairness(Algorithm::Drr, 60_000) <= 256 + 2 * 60_000);
 }
 
-/// Bytes that get through of queue 2 in a second, of a tenth of the line, while queue 1 is offered
-/// one and a half times the line; and the longest that one of its messages waited.
+/// The bytes of queue 2 sent in a second, as a share of a tenth of the line, while queue 1 is
+/// offered one and a half times the line; and the longest wait of one of its messages.
 fn below_a_flood(line: &mut Line) -> (f64, Duration) {
     let mut longest = Duration::ZERO;
     let mut bytes = 0;
@@ -208,7 +208,7 @@ fn edf_is_strict_until_a_deadline_is_over_and_then_the_earliest_goes_first() {
     assert_eq!(sent(&mut line), [1, 2, 0], "nothing is over");
 }
 
-/// How many of the next 40 messages are of `queue`, while both have plenty.
+/// The number of messages of `queue` among the next 40, while both have plenty.
 fn of_next_40(line: &mut Line, queue: u8, other: u8) -> usize {
     for _ in 0..60 {
         line.push(of_queue(other));
@@ -239,7 +239,7 @@ fn idling_saves_nothing_up() {
     }
 }
 
-/// Nor does it help to come for a little, again and again.
+/// Nor does it help a queue to have one small message again and again.
 #[test]
 fn being_rare_saves_nothing_up() {
     let mut line = Line::new(Direction::ToController, &weights(Algorithm::Drr, &[1; 4]));
@@ -271,7 +271,7 @@ fn what_was_sent_when_nobody_else_did_is_not_held_against_anybody() {
         line.push(of_queue(3));
         of_three += u32::from(line.pop().unwrap().0.queue == 3);
     }
-    // 110 ms at its rate, and no more than its bucket beside.
+    // 110 ms at its rate, and no more than its bucket on top.
     assert!((24..=40).contains(&of_three), "{of_three}");
 
     let mut line = Line::new(
@@ -329,7 +329,7 @@ fn queue_0_goes_first_and_a_flood_in_it_gets_a_twentieth() {
     line.run(Duration::from_secs(1), load(2.0, 0.4), |tag, _| {
         bytes[usize::from(tag.queue)] += tag.bytes;
     });
-    // What the others do not use is queue 0's: a fifth of the line.
+    // Queue 0 gets the share that the others do not use: a fifth of the line.
     assert!((190_000..210_000).contains(&bytes[0]), "{bytes:?}");
     assert!(bytes[1].min(bytes[2]) > 390_000, "{bytes:?}");
 
@@ -367,7 +367,7 @@ fn a_message_that_is_rare_in_its_queue_waits_for_one_other() {
     assert!(longest <= Line::time_of(2 * MESSAGE_BYTES), "{longest:?}");
 }
 
-/// A queue that has a message again as soon as its last one is gone is not rare.
+/// A queue whose next message arrives as soon as its last one is sent is not rare.
 #[test]
 fn coming_back_at_once_earns_no_more_than_a_share() {
     // After as many messages of the other, and its weight.
@@ -437,7 +437,7 @@ fn long_messages_cost_turns() {
     for _ in 0..40_000 {
         let (tag, _) = line.pop().unwrap();
         bytes[tag.channel as usize] += u64::from(tag.bytes);
-        // Each has one more as soon as one is gone.
+        // Each gets another message as soon as one is sent.
         line.push(tag);
     }
     // By turns alone it would be a hundred.
@@ -506,7 +506,7 @@ fn what_an_urgent_message_follows_goes_first_and_is_promoted() {
     );
 }
 
-/// A chain is sent at the expense of who asked for it.
+/// A chain is sent at the expense of the message that asked for it.
 #[test]
 fn what_is_promoted_is_charged_to_who_is_urgent() {
     let mut line = Line::new(Direction::ToSwitch, &weights(Algorithm::Drr, &[1; 4]));

@@ -13,7 +13,7 @@ fn policy_holds_for_its_fuzz_corpus() {
     let mut count = 0;
     for file in std::fs::read_dir(corpus).expect("a corpus") {
         let path = file.expect("a file").path();
-        // The last one to be named is the one that fails.
+        // The last path printed is the one that fails.
         println!("{}", path.display());
         policy::check(&std::fs::read(&path).expect("it can be read"));
         count += 1;

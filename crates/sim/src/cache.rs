@@ -80,7 +80,7 @@ impl FlowCache {
         is_first.then_some(self.delay)
     }
 
-    /// Looks all flows up again. Removes each flow of which the tables now look at more fields.
+    /// Looks all flows up again. Removes each flow for which the tables now look at more fields.
     pub fn handle_timeout(&mut self, now: Instant, switch: &Switch) {
         if self.due.is_none_or(|due| due > now) {
             return;
@@ -178,7 +178,7 @@ impl Flow {
 }
 
 impl Flow {
-    /// Changes the tags of a packet in the way that the tags of this flow's packet were changed.
+    /// Changes a packet's tags as the tags of this flow's packet were changed.
     fn rewrite(&self, sent: &Bytes, packet: &Bytes) -> Bytes {
         if *sent == self.packet {
             return packet.clone();

@@ -16,7 +16,7 @@ use openflow::{Field, MacAddr, PortNo};
 const UDP_PAYLOAD_AT: usize = 14 + 20 + 8;
 const ICMP_AT: usize = 14 + 20;
 
-/// Packets that may wait for addresses.
+/// Maximum number of packets that wait for addresses.
 const UNRESOLVED_MAX: usize = 64;
 
 pub struct Host {

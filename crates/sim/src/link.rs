@@ -74,8 +74,8 @@ pub enum Jitter {
     None,
     /// Evenly distributed between `delay - this` and `delay + this`.
     Uniform(Duration),
-    /// Around `delay` with this standard deviation, and never more than six of them away: the sum
-    /// of twelve even draws. It needs no logarithm, so it is the same on every machine.
+    /// Around `delay` with this standard deviation, by at most six deviations: the sum of twelve
+    /// uniform draws. It needs no logarithm, so it is the same on every machine.
     Normal(Duration),
 }
 
@@ -100,25 +100,26 @@ pub struct LinkCounters {
     pub too_many_frames: u64,
 }
 
-/// The Gilbert-Elliott model: a link is good, and loses nothing, or bad, and may change with each
-/// frame. Like `loss gemodel P R 1-H` of netem, but set by the length and loss of a bad time, not
-/// by the chances.
+/// The Gilbert-Elliott model: a link is either good, without loss, or bad, and its state may change
+/// with each frame. Like netem's `loss gemodel P R 1-H`, but set by the length and loss of a bad
+/// period, not by the chances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Burst {
-    /// The mean length of a bad time in frames, 1 at least.
+    /// The mean length of a bad period in frames, at least 1.
     pub frames: f64,
-    /// Chance that a frame is lost in a bad time, 0 to 1. The total loss cannot exceed it.
+    /// Chance that a frame is lost in a bad period, 0 to 1. The total loss cannot exceed it.
     pub loss: f64,
 }
 
 impl Burst {
-    /// Whether such bursts can lose `loss` of all frames: there are good frames between bad times.
+    /// Whether such bursts can lose `loss` of all frames: good frames separate the bad periods.
     pub fn can_lose(self, loss: f64) -> bool {
         let bad = loss / self.loss;
         (0.0..1.0).contains(&bad) && bad <= self.frames / (self.frames + 1.0)
     }
 
-    /// The chances of turning bad and of turning good that lose `loss` of all frames.
+    /// The chances of turning bad and of turning good with which the link loses `loss` of all
+    /// frames.
     pub fn chances(self, loss: f64) -> (f64, f64) {
         let to_good = 1.0 / self.frames.max(1.0);
         let bad = (loss / self.loss).clamp(0.0, 1.0);
@@ -238,7 +239,8 @@ impl<F> Link<F> {
                 let spread = spread.as_nanos() as i128;
                 below(&mut self.jitter_draws, 2 * spread + 1) - spread
             }
-            // A draw from 0 to w has the variance w²/12, so twelve of them have the deviation w.
+            // A uniform draw from 0 to w has the variance w²/12, so twelve of them have the
+            // deviation w.
             Jitter::Normal(deviation) => {
                 let deviation = deviation.as_nanos() as i128;
                 let sum: i128 = (0..12)
@@ -311,7 +313,7 @@ fn saturating_nanos(nanos: u128) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// The value below which an even draw of 64 bits falls with this chance.
+/// The value below which a uniform draw of 64 bits falls with this chance.
 fn chance_to_threshold(chance: f64) -> u64 {
     // `as` saturates: 1 gives u64::MAX, one draw in 2^64 short of certain.
     (chance.clamp(0.0, 1.0) * 18_446_744_073_709_551_616.0) as u64
@@ -430,7 +432,7 @@ mod tests {
         assert_eq!(send(all, 3, 1000, ms(1)).len(), 0);
     }
 
-    /// Bursts lose the same share of frames as single losses, in bad times of the configured
+    /// Bursts lose the same share of frames as single losses, in bad periods of the configured
     /// length.
     #[test]
     fn bursts_lose_as_many_frames_and_as_long_in_a_row_as_configured() {
@@ -457,8 +459,8 @@ mod tests {
             let (count, sum) = gaps
                 .filter(|gap| *gap > 0)
                 .fold((0u64, 0), |(count, sum), gap| (count + 1, sum + gap));
-            // A frame is lost with chance h, and the bad time ends with chance 1/L: the mean run is
-            // 1 / (1 - h (1 - 1/L)).
+            // A frame is lost with chance h, and the bad period ends with chance 1/L: the mean run
+            // is 1 / (1 - h (1 - 1/L)).
             let expected = 1.0 / (1.0 - in_bad * (1.0 - 1.0 / frames));
             let mean = sum as f64 / count as f64;
             assert!(
@@ -492,7 +494,7 @@ mod tests {
             loss: 1.0,
         };
         assert_eq!(all.chances(0.0).0, 0.0);
-        // At least one good frame separates two bad times: four of five is the limit.
+        // At least one good frame separates two bad periods: four of five is the limit.
         assert!(all.can_lose(0.8) && !all.can_lose(0.81));
         assert_eq!(all.chances(0.8).0, 1.0);
     }
@@ -555,7 +557,8 @@ mod tests {
         );
     }
 
-    /// The deviation of an even draw over ±20 ms is 11.5 ms; a normal draw has the configured one.
+    /// The deviation of a uniform draw over ±20 ms is 11.5 ms; a normal draw has the configured
+    /// one.
     #[test]
     fn jitter_has_the_mean_and_deviation_of_its_distribution() {
         let figures = |jitter| {

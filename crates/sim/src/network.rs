@@ -31,8 +31,9 @@ pub struct NetworkConfig {
     pub control_delay: Duration,
     /// Delay in one direction, over a link.
     pub link_delay: Duration,
-    /// Time after a table change in which a switch forwards packets of a cached flow as before,
-    /// whatever a barrier says. Such a switch reports itself as Open vSwitch. With zero, none does.
+    /// Time after a table change during which a switch still forwards packets of a cached flow as
+    /// before, even after a barrier reply. Unless this is zero, switches report themselves as Open
+    /// vSwitch.
     pub activation_delay: Duration,
     /// Whether a relay beside each switch holds first packets.
     pub hold: bool,
@@ -42,7 +43,7 @@ pub struct NetworkConfig {
     pub reconnect_delay: Duration,
     /// Maximum number of entries in a switch's table.
     pub entries_max: usize,
-    /// Number of tables of a switch, which describes each of them at length.
+    /// Number of tables of a switch. The switch describes each table at length.
     pub n_tables: u8,
 }
 
@@ -63,7 +64,7 @@ impl Default for NetworkConfig {
     }
 }
 
-/// A network whose process has this controller.
+/// A network whose process runs a controller with this configuration.
 impl From<ControllerConfig> for NetworkConfig {
     fn from(controller: ControllerConfig) -> NetworkConfig {
         NetworkConfig {
@@ -260,12 +261,12 @@ impl Network {
         self.add_switch_of(dpid, self.config.entries_max)
     }
 
-    /// Adds a switch with a table of its own size.
+    /// Adds a switch with a table of the given size.
     pub fn add_switch_of(&mut self, dpid: DatapathId, entries_max: usize) -> SwitchId {
         self.add_switch_with(dpid, |options| options.entries_max = entries_max)
     }
 
-    /// Adds a switch with options of its own.
+    /// Adds a switch with the given options.
     pub fn add_switch_with(
         &mut self,
         dpid: DatapathId,
@@ -505,8 +506,8 @@ impl Network {
         self.links[id.0].dark = dark;
     }
 
-    /// Sets whether a cable is live. One that is not carries nothing, and its switches notice, as
-    /// by BFD between them.
+    /// Sets whether a cable is live. A cable that is not live carries nothing, and its switches
+    /// notice, as with BFD between them.
     pub fn set_live(&mut self, id: LinkId, live: bool) {
         self.set_dark(id, !live);
         for end in self.links[id.0].ends {
@@ -647,13 +648,13 @@ impl Network {
         at.collect()
     }
 
-    /// Sets the VLANs of the running process, and of those after it.
+    /// Sets the VLANs of the running process and of later processes.
     pub fn set_vlans(&mut self, vlans: Vlans) {
         self.config.process.controller.vlans = vlans.clone();
         self.tell_controller(|controller, now| controller.set_vlans(now, vlans));
     }
 
-    /// Sets the access lists and bindings of the running process, and of those after it. If some
+    /// Sets the access lists and bindings of the running process and of later processes. If some
     /// switches cannot hold them, returns these switches and changes nothing.
     pub fn set_access(&mut self, access: Access) -> Result<(), Vec<DatapathId>> {
         let (now, mut answer) = (self.now, Ok(()));
@@ -667,26 +668,28 @@ impl Network {
         answer
     }
 
-    /// Sets the bonds and the effects of spanning trees for the running process and those after it.
+    /// Sets the bonds and the effects of spanning trees for the running process and later
+    /// processes.
     pub fn set_bonds(&mut self, bonds: Bonds, bpdus: BTreeMap<Location, Bpdu>) {
         self.config.process.controller.bonds = bonds.clone();
         self.config.process.controller.bpdus = bpdus.clone();
         self.tell_controller(|controller, now| controller.set_bonds(now, bonds, bpdus));
     }
 
-    /// Sets the ports that a crowd of new hosts closes, for the running process and those after it.
+    /// Sets the ports that a crowd of new hosts closes, for the running process and later
+    /// processes.
     pub fn set_crowd_guards(&mut self, ports: BTreeSet<Location>) {
         self.config.process.controller.crowd_guards = ports.clone();
         self.tell_controller(|controller, now| controller.set_crowd_guards(now, ports));
     }
 
-    /// Sets the mirrors of the running process, and of those after it.
+    /// Sets the mirrors of the running process and of later processes.
     pub fn set_mirrors(&mut self, mirrors: Mirrors) {
         self.config.process.controller.mirrors = mirrors.clone();
         self.tell_controller(|controller, now| controller.set_mirrors(now, mirrors));
     }
 
-    /// Sets the gateways of the running process, and of those after it.
+    /// Sets the gateways of the running process and of later processes.
     pub fn set_gateways(&mut self, gateways: Gateways) {
         self.config.process.controller.gateways = gateways.clone();
         self.tell_controller(|controller, now| controller.set_gateways(now, gateways));
@@ -833,7 +836,7 @@ impl Network {
         self.now = end;
     }
 
-    /// Runs until switches have been sent `count` more messages of these types, or until `end`.
+    /// Runs until switches have received `count` more messages of these types, or until `end`.
     /// Returns whether the count was reached.
     pub fn run_until_heard(&mut self, types: &[u8], count: u64, end: Instant) -> bool {
         let heard = |network: &Network| -> u64 {
@@ -1027,7 +1030,7 @@ impl Network {
         }
     }
 
-    /// Schedules a lookup of a switch's flows, whose table may have changed.
+    /// Schedules another lookup of the flows of a switch whose table may have changed.
     fn revalidate_later(&mut self, switch: SwitchId) {
         if let Some(delay) = self.switches[switch.0].cache.handle_change(self.now) {
             self.after(delay, Happening::Revalidate { switch });

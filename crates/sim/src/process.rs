@@ -1,5 +1,5 @@
-//! A controller process: sessions, inbox and application as the driver puts them together, with
-//! the time that the application takes for a message as an argument.
+//! A controller process: sessions, inbox and application as the driver combines them. The time that
+//! the application takes for a message is an argument.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -58,7 +58,7 @@ struct Line {
     session: Session,
     edge: Edge,
     datapath: Option<DatapathId>,
-    /// Frames that are read but not taken: the inbox is full, so nothing more is read.
+    /// Frames read but not accepted by the inbox: it is full, so nothing more is read.
     unread: VecDeque<Frame>,
     is_paused: bool,
 }

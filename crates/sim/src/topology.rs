@@ -10,7 +10,8 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Has each host ask for the address of the next one, so that all hosts have their places.
+    /// Has each host ask for the address of the next one, so that the controller learns the
+    /// location of each host.
     pub fn introduce(&self, network: &mut Network) {
         network.run_for(Duration::from_secs(2));
         for (n, host) in self.hosts.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Clusters of controllers under faults: directed ones, and random ones by seed. Whatever has
-//! happened, a switch takes writes of one member at a time, and in quiet times it has one master.
+//! Clusters of controllers under directed faults, and under random ones by seed. Whatever happens,
+//! a switch takes writes from one member at a time. In quiet times it has one master.
 //!
 //! `CLUSTER_SEEDS=0..10000 cargo test --profile checked -p auster-sim --test cluster random` runs
-//! many, and `CLUSTER_SEEDS=17..18` one that has failed, with what it did.
+//! many seeds. `CLUSTER_SEEDS=17..18` runs one that has failed, with its log.
 
 #![allow(
     clippy::disallowed_methods,
@@ -227,8 +227,8 @@ fn take_overs_go_on_while_the_store_is_away() {
     is_clean(&mut world);
 }
 
-/// A disk that takes two seconds for each write: the store does what it was asked for when nobody
-/// waits for it any more.
+/// A disk that takes two seconds for each write: the store carries out requests that nobody waits
+/// for any more.
 #[test]
 fn a_slow_store_delays_no_take_over_and_is_in_sync_when_it_is_quick_again() {
     for delay in [100, 250, 290, 310, 600, 2000, 5000] {
@@ -240,7 +240,7 @@ fn a_slow_store_delays_no_take_over_and_is_in_sync_when_it_is_quick_again() {
         world.kill(first);
         world.run_for(ms(1000));
         assert!(taken_after(&world, at) < ms(80), "{delay} ms");
-        // What is stopped and goes on yields, as ever.
+        // A stopped member that continues yields, as always.
         let (second, at) = (master(&world), world.now());
         world.set_stopped(second, true);
         world.start(first);
@@ -256,7 +256,7 @@ fn a_slow_store_delays_no_take_over_and_is_in_sync_when_it_is_quick_again() {
     }
 }
 
-/// Whoever serves stands still for a second, eight times.
+/// Stops the serving member for a second, eight times.
 fn owners_stand_still_in_turn(world: &mut World) {
     for round in 0..8 {
         let owner = master(world);
@@ -440,7 +440,7 @@ fn a_drained_member_hands_over_and_gets_nothing_until_it_is_undone() {
     assert!(world.takeovers.is_empty());
     is_clean(&mut world);
 
-    // Not by a move, not by a death, and not once it was started again.
+    // The drained member gets no switch by a move, by a death, or after its own restart.
     world.ask_move(ShardId(0), first);
     world.run_for(ms(1000));
     assert_eq!(master(&world), second);
@@ -452,7 +452,7 @@ fn a_drained_member_hands_over_and_gets_nothing_until_it_is_undone() {
     let third = master(&world);
     assert!(third != first && third != second);
 
-    // Alone with one that is drained, a drained member goes on until somebody follows it.
+    // Where all live members are drained, the owner continues until an undrained one follows it.
     world.set_drained(third, true);
     world.run_for(ms(3000));
     assert_eq!(master(&world), third);
@@ -499,7 +499,7 @@ fn a_switch_that_lies_about_places_moves_only_itself() {
         world.run_for(ms(12_000));
         assert_eq!(world.switches[1].master(), Some(first));
         assert_eq!(world.switches[2].master(), Some(first));
-        // It is served again, by an order that exceeds what it says, but not for ever.
+        // The switch is served again by an order that exceeds its claim, but not for ever.
         let is_served = world.switches[0].master() == Some(first);
         assert_eq!(is_served, round < 8, "{round}");
     }
@@ -525,8 +525,8 @@ fn shards_of_a_dead_member_without_a_successor_are_assigned_anew() {
     is_clean(&mut world);
 }
 
-/// The member of place 1 hears nobody, or no longer, when the one that serves dies: whoever hears
-/// of it takes over, also while the store is away.
+/// The member in place 1 is deaf, or has become so, when the serving member dies. A member that
+/// learns of the death takes over, also while the store is away.
 fn take_over_past_a_deaf_member(world: &mut World, first: usize, deaf: usize) {
     let at = world.now();
     world.kill(first);
@@ -595,7 +595,7 @@ fn a_deaf_member_gets_no_place_and_one_that_becomes_deaf_loses_it() {
     let placed: Vec<usize> = places(&world);
     assert_eq!((placed, master(&world)), (others(&world, deaf), first));
     assert!(world.takeovers.is_empty());
-    // Nobody moves switches to it.
+    // No switches are moved to the deaf member.
     world.ask_move(ShardId(0), deaf);
     world.run_for(ms(2000));
     assert_eq!(master(&world), first);
@@ -633,7 +633,7 @@ fn a_second_member_that_is_deaf_from_the_start_takes_nothing() {
     is_clean(&mut world);
 }
 
-/// Whoever wrote the order knows that its first owner did not act by that.
+/// The author of the order knows that its first owner did not act on it.
 #[test]
 fn an_owner_that_dies_as_it_is_named_is_replaced() {
     for case in 0..120 {
@@ -651,8 +651,8 @@ fn an_owner_that_dies_as_it_is_named_is_replaced() {
     }
 }
 
-/// Members whose entries in the store still say that they are deaf: each sees the other as one
-/// that is about to leave.
+/// Members whose entries in the store still mark them as deaf: each takes the other for one that is
+/// about to leave.
 #[test]
 fn members_that_hear_again_while_the_store_is_away_do_not_fight() {
     for seed in 0..40 {
@@ -780,7 +780,7 @@ fn one_dies_while_another_is_deaf(world: &mut World, random: &mut Random) {
     world.check_quiet();
 }
 
-/// Runs one seed; what is wrong with it.
+/// Runs one seed, and returns its fault, if any.
 fn run(seed: u64, has_log: bool) -> Result<(), String> {
     let mut random = Random(SplitMix64::new(seed ^ 0x636c_7573));
     let (members, switches) = (2 + random.below(4), 1 + random.below(5));
@@ -806,7 +806,7 @@ fn run(seed: u64, has_log: bool) -> Result<(), String> {
     }
     world.mend();
     world.run_for(ms(2500));
-    // Those that have left meanwhile.
+    // Mends again for members that have left meanwhile.
     world.mend();
     world.run_for(LEASE + ms(4000));
     let taken = (world.takeovers.len(), world.handovers);

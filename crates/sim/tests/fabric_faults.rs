@@ -4,7 +4,7 @@
 //! loses and reorders nothing.
 //!
 //! `FABRIC_SEEDS=1000..11000 cargo test --profile checked -p auster-sim --test fabric_faults` runs
-//! those of `make test`, and `FABRIC_SEEDS=17..18` one that has failed.
+//! the seeds of `make test`. `FABRIC_SEEDS=17..18` runs one that has failed.
 
 #![allow(
     clippy::disallowed_methods,
@@ -35,14 +35,14 @@ use sim::topology::{self, Topology};
 /// Seeds in `cargo test` without a range.
 const SEEDS: std::ops::Range<u64> = 0..50;
 
-/// Further ones, which have found what those did not: a path whose first entry an edge replaced, a
-/// link that all LLDP of the hold was lost on.
+/// Further seeds, which found other faults: a path whose first entry an edge replaced, and a link
+/// that lost all LLDP of the hold.
 const SEEDS_THAT_FOUND: [u64; 5] = [1399, 6030, 7091, 7278, 10_589];
 
 const FLOW_MOD: u8 = 14;
 const GROUP_MOD: u8 = 15;
 
-/// The cookie and the group of somebody else.
+/// A cookie and a group that are not the controller's.
 const FOREIGN: u64 = 0xdead;
 const FOREIGN_GROUP: GroupId = GroupId(7);
 
@@ -51,10 +51,10 @@ const TAG: u16 = 0x8100;
 /// The EtherType of broadcasts here, one for experiments (IEEE 802, 9.2.3).
 const NUMBERED: u16 = 0x88b5;
 
-/// After how long a silent host is asked whether it is there, and how long paths to it last.
+/// Time after which a silent host is probed, and time that paths to it last.
 const HOST_IDLE: Duration = Duration::from_secs(60);
 
-/// Whether a switch's table is that of hosts, in either numbering.
+/// Whether this is a switch's host table, in either numbering.
 fn is_of_hosts(table: TableId) -> bool {
     let all = [Numbering::Plain, Numbering::Access];
     all.map(|one| one.switch_number(HOST_TABLE))
@@ -73,8 +73,8 @@ impl Random {
     }
 }
 
-/// The number of tables of each switch: with those of mirrors and access, or without. Descriptions
-/// of 254 take a quarter of the time.
+/// The number of tables of each switch, with or without those of mirrors and access. Descriptions
+/// of 254 tables take a quarter of the time.
 fn tables(seed: u64) -> u8 {
     if seed % 8 == 3 { 8 } else { 16 }
 }
@@ -87,7 +87,8 @@ fn network(seed: u64) -> Network {
             ..FabricConfig::default()
         }),
         host_idle: HOST_IDLE,
-        // Slower in most networks: LLDP is most of what a quiet one says, a fifth of the time.
+        // Slower in most networks: LLDP is most of a quiet network's traffic, and a fifth of the
+        // time.
         lldp_interval: ms(if seed % 4 == 1 { 1000 } else { 3000 }),
         ..ControllerConfig::default()
     };
@@ -135,7 +136,7 @@ fn set_foreign(network: &mut Network, switch: SwitchId) {
 struct Broken {
     down: BTreeSet<LinkId>,
     dark: BTreeSet<LinkId>,
-    /// Dark, and their switches know.
+    /// Dark links whose switches know it.
     dead: BTreeSet<LinkId>,
     lossy: BTreeSet<LinkId>,
     late: BTreeSet<SwitchId>,
@@ -226,7 +227,7 @@ fn drain(network: &mut Network, links: impl IntoIterator<Item = LinkId>) {
     });
 }
 
-/// Runs one seed; what is wrong with it.
+/// Runs one seed, and returns its fault, if any.
 fn run(seed: u64) -> Result<(), String> {
     let mut random = Random(SplitMix64::new(seed));
     let mut network = network(seed);
@@ -286,7 +287,7 @@ fn run(seed: u64) -> Result<(), String> {
     changes_as_planned(&mut network, &topology, random.one(&topology.links))?;
     equal_paths_are_shared(&network, &topology)?;
     let lapsing = holds_nothing_stale(&network, &topology, quiet_since)?;
-    // The controller's own deletions look like nobody else's.
+    // The controller must not take its own deletions for somebody else's.
     if network.process().closed.contains(&RefusedReason::Emptied) {
         return Err("nobody has emptied a switch".to_owned());
     }
@@ -406,7 +407,7 @@ fn distances(network: &Network, topology: &Topology, from: SwitchId) -> BTreeMap
     found
 }
 
-/// Every pair has its entries now, and its packets pass no switch more than they must.
+/// Every pair has its entries now, and its packets pass no more switches than they must.
 fn are_shortest(network: &mut Network, topology: &Topology) -> Result<(), String> {
     let homes = homes(network, topology);
     for (n, (from, to)) in topology.pairs().enumerate() {
@@ -431,8 +432,7 @@ fn are_shortest(network: &mut Network, topology: &Topology) -> Result<(), String
     Ok(())
 }
 
-/// A link is drained under streams between some pairs: none loses a packet, and none has one
-/// overtaken.
+/// A link is drained under streams between some pairs: no stream loses or reorders a packet.
 fn changes_as_planned(
     network: &mut Network,
     topology: &Topology,
@@ -529,10 +529,10 @@ fn equal_paths_are_shared(network: &Network, topology: &Topology) -> Result<(), 
     Ok(())
 }
 
-/// The tables name hosts where they are, and egresses that exist; others' entries are there.
+/// The tables name hosts at their actual places, and egresses that exist. Foreign entries are kept.
 ///
-/// An ingress's entry that no packet has used since may lapse by itself, as may what is left of a
-/// path. Returns the number of those that lead elsewhere, or led a path.
+/// An ingress's entry that no packet has used since may lapse by itself, as may the remains of a
+/// path. Returns the number of those that lead elsewhere or belonged to a path.
 fn holds_nothing_stale(
     network: &Network,
     topology: &Topology,
@@ -607,7 +607,7 @@ fn holds_nothing_stale(
                         return Err(why("an ingress's entry to another place"));
                     }
                 }
-                // What is left of a path per hop, from before labels led there.
+                // The remains of a hop-by-hop path, from before labels led there.
                 (Some(EntryKind::Pair), _) => lapsing += u64::from(entry.used_at <= quiet_since),
                 _ => {}
             }
@@ -627,8 +627,8 @@ fn holds_nothing_stale(
     Ok(lapsing)
 }
 
-/// A controller that starts anew takes over what is there. It deletes what leads elsewhere and has
-/// not lapsed.
+/// A new controller takes over the entries in the switches. It deletes those that lead elsewhere
+/// and have not lapsed.
 fn is_adopted(
     network: &mut Network,
     topology: &Topology,
@@ -654,7 +654,7 @@ fn is_adopted(
     Ok(())
 }
 
-/// A new controller computes without a link that fails what this one has changed for it.
+/// With a failed link, a new controller computes the state that this one reached by changes.
 fn is_computed_anew(
     network: &mut Network,
     topology: &Topology,
@@ -692,13 +692,13 @@ enum Emptied {
     ByPowerLoss,
     /// Somebody deletes all entries by another connection, as `ovs-ofctl del-flows` does.
     ByDeletion,
-    /// The same of one table, by the number that the switch has for it.
+    /// The same for one table, by the switch's own number for it.
     OfTable(TableId),
     /// Somebody deletes all groups. The switch deletes the entries that lead to them.
     OfGroups,
 }
 
-/// A switch that was emptied is sent all again, also what leads to hosts that say nothing.
+/// An emptied switch is sent everything again, also the entries that lead to silent hosts.
 fn is_filled_again(
     network: &mut Network,
     switch: SwitchId,
@@ -707,7 +707,7 @@ fn is_filled_again(
     let held = |network: &Network| {
         let entries = network.switch(switch).entries();
         let own = entries.filter(|e| EntryKind::of(e.cookie) == Some(EntryKind::Fabric));
-        // It may get another label than it had.
+        // The switch may get another label than it had.
         let pops = |i: &Instruction| match i {
             Instruction::ApplyActions(actions) => actions[..] == [Action::PopVlan],
             _ => false,

@@ -34,7 +34,7 @@ impl Random {
         (0..len).map(|_| self.next() as u8).collect()
     }
 
-    /// Any bytes, or those of inputs that are kept, cut, repeated and altered.
+    /// Arbitrary bytes, or pieces of the kept inputs, cut, repeated and altered.
     fn input(&mut self, kept: &[Vec<u8>]) -> Vec<u8> {
         if kept.is_empty() || self.next().is_multiple_of(2) {
             let len = 16 + self.below(2000);
@@ -67,7 +67,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     files.into_iter().map(read).collect()
 }
 
-/// The operations of an input, and what is wrong. Where a panic was is in what it has printed.
+/// The number of operations of an input, and its fault. A panic has printed its own location.
 fn fault(run: Run, data: &[u8]) -> (u64, Option<String>) {
     match std::panic::catch_unwind(|| run(data)) {
         Ok(Ok(count)) => (count, None),
@@ -136,7 +136,7 @@ fn explore(target: &str, run: Run, seed: u64, operations: u64) -> BTreeSet<Strin
 fn replay(target: &str, check: fn(&[u8])) {
     let corpus = corpus(target);
     for input in &corpus {
-        // The last one to be named is the one that fails.
+        // The last input printed is the one that fails.
         println!("FUZZ_TARGET={target} FUZZ_INPUT={}", hex(input));
         check(input);
     }

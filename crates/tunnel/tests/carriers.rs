@@ -1,4 +1,4 @@
-//! Two relays over loopback whose policy map marks: what is on the wire, by code point.
+//! Two relays over loopback whose policy map marks packets: the bytes on the wire, by code point.
 
 #[path = "../../net/tests/common/mod.rs"]
 mod common;
@@ -76,7 +76,8 @@ fn take_each(
     });
 }
 
-/// A path to `hub` that counts. Where it begins; what went to the hub, and back.
+/// Makes a path to `hub` that counts bytes. Returns its address, and the counts to the hub and
+/// back.
 fn path(hub: SocketAddr) -> (SocketAddr, [Counts; 2]) {
     let counts = [Counts::default(), Counts::default()];
     let back_counts = counts[1].clone();
@@ -119,7 +120,7 @@ fn config(side: Side, policy: &str, targets: &[(&str, Target)]) -> EndConfig {
     }
 }
 
-/// Both ends of a channel, what the wire bore so far, and what keeps it up.
+/// Both ends of a channel, the bytes on the wire so far, and the relays that keep it up.
 struct Pair {
     switch: Connection,
     controller: Connection,
@@ -183,7 +184,8 @@ impl Pair {
         pair
     }
 
-    /// Sends messages of type `kind` one way. By how many bytes each code point has grown there.
+    /// Sends messages of type `kind` one way. Returns the bytes by which each code point has grown
+    /// there.
     async fn carry(
         &mut self,
         to_switch: bool,
@@ -273,7 +275,7 @@ async fn each_type_leaves_by_its_code_point_and_again_after_a_break() {
         pair.end.break_link();
         pair.carry(false, 2, 1, 0).await;
     }
-    // What was carried may be there by datagram before the connection counts.
+    // A message may arrive by datagram before the connection counts.
     pair.wait(|pair| pair.end.status().reconnects == 2).await;
 }
 
@@ -310,7 +312,7 @@ async fn both_ends_use_the_code_points_of_the_greater_generation() {
     assert_eq!(pair.end.status().reconnects, 0);
 }
 
-/// Streams and datagrams of other agents go by what the map has for their class.
+/// Streams and datagrams of other agents use the map's code point for their class.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_agents_leave_by_the_code_point_of_their_class() {
     let mut pair = Pair::new(MAP, MAP).await;
@@ -324,7 +326,7 @@ async fn other_agents_leave_by_the_code_point_of_their_class() {
     let to = ("127.0.0.1", listener.local().port);
     client.send_to(&[7; BODY_BYTES], to).await.expect("sent");
     let (datagram, from) = listener.recv().await;
-    // What nobody takes at the other end crosses the wire all the same.
+    // Datagrams that nobody takes at the other end cross the wire all the same.
     for (kind, expected) in Kind::ALL.into_iter().zip([56, 48, 48, 40, 40]) {
         let before = pair.counts[0].lock().unwrap().clone();
         for n in 1..=MESSAGES as u64 {
@@ -351,8 +353,8 @@ async fn other_agents_leave_by_the_code_point_of_their_class() {
     }
 }
 
-/// Sends messages of `kinds` in turn, numbered from 1 on each, until the end. How many of each
-/// came, in their order.
+/// Sends messages of `kinds` in turn, numbered from 1 on each, until the end. Returns the number of
+/// each that arrived, in their order.
 async fn flow(
     from: &mut Writer,
     to: &mut Reader,
@@ -399,7 +401,7 @@ async fn flow(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pushed_map_has_its_connections_at_once_and_no_message_is_lost() {
     let mut pair = Pair::new(MAP, MAP).await;
-    // Each with what echoes, state, and requests and replies go by.
+    // Each map with the code points of echoes, of state, and of requests and replies.
     let maps = [
         (MAP.replace("CS7", "60").replace("CS5", "CS1"), [60, 48, 8]),
         (QUEUES.to_owned(), [0; 3]),

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 struct Pair {
     hub: Arc<Hub>,
     end: Arc<End>,
-    /// Where clients of `echo` and of `nobody`, which the switch's side does not have, send to.
+    /// Addresses to which clients send for `echo`, and for `nobody`, which the switch's side lacks.
     echo: SocketAddr,
     nobody: SocketAddr,
     _pki: Pki,
@@ -119,7 +119,7 @@ impl Pair {
     }
 }
 
-/// Carries what comes to `agent` at the controller's side. Where that is.
+/// Carries datagrams for `agent` that arrive at the controller's side. Returns the address there.
 async fn listen(hub: &Arc<Hub>, agent: &'static str, tasks: &mut JoinSet<()>) -> SocketAddr {
     let any = UdpMethod::parse("pudp:0:127.0.0.1").unwrap().unwrap();
     let mut listener = DatagramListener::bind(&any).await.unwrap();
@@ -137,7 +137,7 @@ async fn listen(hub: &Arc<Hub>, agent: &'static str, tasks: &mut JoinSet<()>) ->
     ([127, 0, 0, 1], port).into()
 }
 
-/// The agent: says each datagram backwards.
+/// The agent: returns each datagram reversed.
 async fn answer(agent: UdpSocket) {
     let mut datagram = vec![0; 65_536];
     loop {
@@ -189,7 +189,7 @@ async fn ask_all(agent: SocketAddr, sizes: &'static [usize]) {
     }
 }
 
-/// Everything that was taken is somewhere.
+/// Checks that every datagram taken is counted somewhere.
 fn assert_all_counted(status: &DatagramStatus) {
     let dropped = &status.dropped;
     let lost = dropped.disconnected + dropped.unwanted + dropped.overflowed + dropped.too_long;
@@ -205,7 +205,7 @@ async fn each_client_has_its_own_answers_whatever_their_length() {
     for status in [pair.end.status().datagrams, pair.of_hub()] {
         assert_eq!((status.taken, status.given), (81, 81), "{status:?}");
         assert_eq!(status.taken_bytes, status.given_bytes);
-        // What is longer than a packet of QUIC.
+        // Datagrams longer than a packet of QUIC.
         assert_eq!(status.by_stream, 21, "{status:?}");
         assert_eq!(status.dropped, Default::default());
         assert_all_counted(&status);
@@ -218,7 +218,7 @@ async fn each_client_has_its_own_answers_whatever_their_length() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_udp_does_not_get_through_datagrams_go_by_tls() {
-    // Nobody answers by UDP there, and TCP is led on.
+    // Nobody answers UDP there, and TCP is forwarded.
     let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let pair = Pair::new(Some(silent.local_addr().unwrap().port())).await;
     assert_eq!(pair.end.status().transport, Some(TransportKind::Tls));
@@ -242,7 +242,7 @@ async fn every_drop_is_counted_under_its_reason() {
     })
     .await;
 
-    // More at once than may wait: nothing of it is awaited.
+    // More datagrams at once than may wait; none is awaited.
     let any = UdpMethod::parse("pudp:0:127.0.0.1").unwrap().unwrap();
     let mut listener = DatagramListener::bind(&any).await.unwrap();
     let to = listener.local().port;

@@ -50,7 +50,8 @@ fn hello() -> Bytes {
     Bytes::from_static(&[4, 0, 0, 8, 0, 0, 0, 0])
 }
 
-/// Relays everything that `listen` accepts to `target`; where it listens.
+/// Relays everything that `listen` accepts to `target`. Returns the relay and its listening
+/// address.
 async fn relay(
     side: Side,
     listen: &str,
@@ -114,8 +115,8 @@ async fn read_frames(stream: &mut TcpStream, count: usize) -> Vec<Frame> {
     frames
 }
 
-/// Lets `direct` take a backlog that nobody reads, then one message that matters. How many of the
-/// backlog were before it.
+/// Lets `direct` take a backlog that nobody reads, then one message that matters. Returns the
+/// number of backlog messages that arrived before it.
 async fn overtaken(direct: &Direct, switch: &mut TcpStream, far: &mut TcpStream) -> usize {
     switch.write_all(&hello()).await.unwrap();
     read_frames(far, 1).await;
@@ -284,7 +285,7 @@ async fn a_peer_that_does_not_speak_openflow_is_cut_off() {
     assert_eq!(direct.status().closed, 1);
 }
 
-/// The certificate of who comes over the link names datapath 7; with and without a policy map.
+/// The certificate of the peer on the link names datapath 7; with and without a policy map.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_switch_is_the_one_of_its_certificate_or_is_cut_off() {
     let features = |id: u8| {

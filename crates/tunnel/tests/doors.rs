@@ -1,5 +1,5 @@
-//! Strangers of one network do not keep others waiting for their handshakes, by QUIC. On
-//! loopback, where 127.0.1.0/24 is the strangers' network.
+//! Strangers of one network do not delay the QUIC handshakes of others. On loopback, 127.0.1.0/24
+//! is the strangers' network.
 
 #[path = "../../net/tests/common/mod.rs"]
 mod common;
@@ -91,7 +91,7 @@ impl Lossy {
     }
 }
 
-/// A socket of the stranger's network, of whose answers only a Retry reaches `stranger`.
+/// A socket in the strangers' network. Only a Retry among its answers reaches `stranger`.
 async fn retries_only(front: Arc<UdpSocket>, stranger: SocketAddr) -> Arc<UdpSocket> {
     let back = Arc::new(UdpSocket::bind("127.0.1.1:0").await.unwrap());
     let ours = back.clone();
@@ -155,7 +155,7 @@ impl Siege {
         timeout(PATIENCE, crowded).await.expect("they come");
     }
 
-    /// An honest switch's relay connects from another network, and is done with its handshake.
+    /// An honest switch's relay connects from another network, and completes its handshake.
     async fn serve(&mut self) {
         let credentials = self.pki.credentials("s1", &Leaf::of(Role::Switch));
         let security = Security::new(credentials).expecting(Role::Controller);
@@ -184,7 +184,7 @@ fn end_config(side: Side) -> EndConfig {
     }
 }
 
-/// Each has proved its address, and its first flight is said again and again.
+/// Each stranger has proved its address, and its first flight is sent again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replayed_quic_handshakes_of_one_network_keep_no_other_waiting() {
     const REPLAYED: u64 = 300;

@@ -26,7 +26,7 @@ use tunnel::{
     EarlyStatus, End, EndConfig, EndStatus, Hub, OPENFLOW, Scheduling, StrayStatus, Target, switch,
 };
 
-/// The number that the listening relay keeps.
+/// The number of tickets that the listening relay keeps.
 const TICKETS_REMEMBERED: usize = 4096;
 const TICKETS_GIVEN: usize = 4;
 
@@ -41,7 +41,7 @@ struct State {
     /// The packets of each dialler until it was answered, in the order in which they came.
     came: Vec<(SocketAddr, Vec<Bytes>)>,
     answered: BTreeSet<SocketAddr>,
-    /// Those that were not heard at first, and will not be.
+    /// Diallers whose packets were lost at first, and will always be.
     lost: BTreeSet<SocketAddr>,
 }
 
@@ -52,9 +52,9 @@ enum Rule {
     Passes,
     /// The dialler's packets pass until it has been answered.
     FirstFlightPasses,
-    /// The dialler is heard and gets no answer, so all that it says is early.
+    /// The dialler's packets pass but it gets no answer, so all that it sends is early.
     NotAnswered,
-    /// Nor is who dials now heard later.
+    /// None of the dialler's packets pass, and who dials now is not heard later either.
     Lost,
 }
 
@@ -77,12 +77,12 @@ impl Path {
         self.lock().target = Some(([127, 0, 0, 1], port).into());
     }
 
-    /// From now on.
+    /// Applies the rule from now on.
     fn set(&self, rule: Rule) {
         self.lock().rule = rule;
     }
 
-    /// How many have dialled.
+    /// The number of diallers.
     fn dialled(&self) -> usize {
         self.lock().came.len()
     }
@@ -92,7 +92,7 @@ impl Path {
         self.lock().came[number].1.clone()
     }
 
-    /// Says it again, from another port.
+    /// Sends the flight again, from another port.
     async fn replay(&self, flight: &[Bytes]) {
         let target = self.lock().target.unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -158,7 +158,7 @@ struct Pair {
     hub: Arc<Hub>,
     hub_task: JoinSet<()>,
     path: Arc<Path>,
-    /// Its port towards who dials.
+    /// The path's port towards diallers.
     front: u16,
     end: Arc<End>,
     listener: TcpListener,
@@ -244,7 +244,7 @@ impl Pair {
             controller,
             tasks,
         };
-        // Both ways, so that what follows the handshake has come.
+        // Both ways, so that the packets after the handshake have arrived.
         pair.say(0, 1).await;
         pair.hear(0, 1).await;
         pair.answer(0).await;
@@ -262,7 +262,7 @@ impl Pair {
         until(|| self.end.status().channels[0].taken.messages == taken).await;
     }
 
-    /// The controller hears these, each once and in order, and nothing else.
+    /// Checks that the controller receives these, each once and in order, and nothing else.
     async fn hear(&mut self, first: u32, count: u32) {
         let got = read(&mut self.controller, count as usize).await;
         assert!(got.into_iter().eq(first..first + count));
@@ -278,7 +278,7 @@ impl Pair {
         assert_eq!(read(&mut self.switch, 1).await, [number]);
     }
 
-    /// The connection is broken while `count` PACKET_INs are lost with it; then `rule` holds.
+    /// Breaks the connection while `count` PACKET_INs are lost with it; then `rule` applies.
     async fn break_with(&mut self, first: u32, count: u32, rule: Rule) {
         self.path.set(Rule::Lost);
         self.say(first, count).await;
@@ -338,7 +338,7 @@ async fn until(is_so: impl Fn() -> bool) {
     .await;
 }
 
-/// The numbers of so many messages.
+/// Reads this many messages, and returns their numbers.
 async fn read(stream: &mut TcpStream, count: usize) -> Vec<u32> {
     let (mut buf, mut numbers) = (BytesMut::new(), Vec::new());
     while numbers.len() < count {
@@ -390,7 +390,7 @@ async fn a_first_flight_that_is_said_again_changes_nothing() {
     pair.is_resumed(1).await;
     assert_eq!(pair.end.status().early.accepted, 1);
     let flight = pair.path.first_flight(before);
-    // While its connection is there, and by another one.
+    // While its connection exists, and over another one.
     pair.path.replay(&flight).await;
     pair.break_with(6, 5, Rule::Passes).await;
     pair.hear(6, 5).await;
@@ -537,14 +537,14 @@ async fn a_ticket_is_worth_no_more_than_its_certificate() {
     assert!(!pair.theirs().unwrap().is_up);
 }
 
-/// A dialler made by hand: it keeps its tickets, and says what the test has it say.
+/// A dialler made by hand: it keeps its tickets, and sends whatever the test asks for.
 struct ByHand {
     config: quinn::ClientConfig,
     to: SocketAddr,
 }
 
 impl ByHand {
-    /// Has shaken hands once, over the path, and has tickets of that.
+    /// Completes one handshake over the path, and keeps its tickets.
     async fn new(pair: &Pair, security: &Security) -> ByHand {
         let mut tls = security.client_config(&[quic::ALPN_RELAY]).unwrap();
         tls.resumption = rustls::client::Resumption::in_memory_sessions(16);
@@ -557,7 +557,7 @@ impl ByHand {
         let to = ([127, 0, 0, 1], pair.front).into();
         let by_hand = ByHand { config, to };
         let first = within(by_hand.dial()).await.unwrap();
-        // Its tickets have come when it is told that nobody awaits it.
+        // Its tickets have arrived once it learns that nobody awaits it.
         let (mut send, mut recv) = first.open_bi().await.unwrap();
         let join = Control::Join {
             session: SessionId([0; 16]),
@@ -576,7 +576,7 @@ impl ByHand {
     }
 }
 
-/// Without early data a ticket is as good as a certificate, and stands for one that is over.
+/// Without early data a ticket is as good as a certificate, and stands for one that has expired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ticket_alone_opens_nothing_when_its_certificate_is_over() {
     const LASTS: Duration = Duration::from_secs(5);
@@ -599,7 +599,7 @@ async fn a_ticket_alone_opens_nothing_when_its_certificate_is_over() {
     }
 }
 
-/// It would mean any session of that id, also one that has begun since.
+/// Such data would be for any session of that id, also one that has begun since.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn early_data_for_a_session_of_any_life_is_for_none() {
     let pair = Pair::new(true, true).await;
@@ -627,8 +627,8 @@ async fn early_data_for_a_session_of_any_life_is_for_none() {
     assert_eq!(pair.taken(), EarlyStatus::default());
 }
 
-/// Early data is for the relay whose certificate the ticket stands for, and that certificate is
-/// over.
+/// Early data is for the relay whose certificate the ticket stands for, and that certificate has
+/// expired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_goes_early_to_a_relay_whose_certificate_is_over() {
     const LASTS: Duration = Duration::from_secs(5);
@@ -644,7 +644,7 @@ async fn nothing_goes_early_to_a_relay_whose_certificate_is_over() {
     sleep((LASTS + Duration::from_secs(1)).saturating_sub(made.elapsed())).await;
     let dialled = pair.path.dialled();
     pair.break_with(1, 5, Rule::Passes).await;
-    // Twice, as the first may have been begun before.
+    // Two dials, as the first may have begun before.
     let early = || pair.end.status().early;
     until(|| pair.path.dialled() >= dialled + 2 || early() != EarlyStatus::default()).await;
     assert_eq!(early(), EarlyStatus::default());

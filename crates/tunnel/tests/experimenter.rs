@@ -136,7 +136,7 @@ impl Peer {
         }
     }
 
-    /// Sends one of ours and reads the answer, whatever was announced meanwhile.
+    /// Sends one of our messages and reads its answer, past any announcements.
     async fn ask(&mut self, message: &ExperimenterMessage) -> ExperimenterMessage {
         let xid = Xid(77);
         self.send(message.encode(4, EXPERIMENTER_ID, xid).bytes())
@@ -231,7 +231,7 @@ async fn any_controller_gives_a_map_and_reads_it_back_and_the_switch_hears_nothi
     };
     assert!(queues.iter().any(|queue| queue.messages_in > 0));
 
-    // What is unknown or cut short gets OpenFlow's own errors, and the connection goes on.
+    // Unknown or truncated messages get OpenFlow's own errors, and the connection goes on.
     for (body, kind) in [
         (&[0, 0, 0, 99][..], ErrorKind::BAD_EXPERIMENTER_TYPE),
         (&[0, 0, 0, 3, 1], ErrorKind::BAD_LEN),
@@ -322,7 +322,7 @@ async fn whatever_breaks_a_push_the_last_committed_map_stays() {
     assert!(matches!(active, ExperimenterMessage::GetReply(part) if part.text == new));
 }
 
-/// Until both relays say that they have generation `wanted`.
+/// Waits until both relays report generation `wanted`.
 async fn in_sync(relays: [&Relay; 2], wanted: u64) {
     let agree = || {
         let status = relays.map(|relay| relay.direct.status().policy.unwrap());
@@ -375,7 +375,7 @@ async fn a_pair_over_tcp_shares_a_map_whichever_end_is_told_or_restarted() {
     let pushed = controller_relay.direct.push_policy(&text(4)).await.unwrap();
     assert_eq!(pushed[0].outcome, Ok(digest(&text(4))));
 
-    // The switch's relay is another one now, with the map of its file; then the controller's.
+    // The switch's relay is replaced by another, with the map of its file; then the controller's.
     drop((switch_relay, switch, controller));
     let switch_relay = Relay::start(Side::Switch, "ptcp:0:127.0.0.1", &link, 1).await;
     let (_switch, mut controller) = between(&switch_relay, &listener).await;

@@ -77,7 +77,7 @@ fn generation(end: &Arc<End>) -> u64 {
     end.policy_status().expect("it schedules").generation
 }
 
-/// Until both ends say that they have generation `wanted`.
+/// Waits until both ends report generation `wanted`.
 async fn in_sync(hub: &Hub, end: &Arc<End>, wanted: u64) {
     let until = timeout(Duration::from_secs(20), async {
         loop {
@@ -151,7 +151,7 @@ async fn whichever_end_is_restarted_the_committed_map_is_at_both_again() {
     end.push_policy(&map(5)).await.expect("it is good");
     in_sync(&hub, &end, 5).await;
 
-    // The switch's relay is another one now, with the map of its file.
+    // The switch's relay is replaced by another, with the map of its file.
     drop((end, end_tasks));
     let (end, _end_tasks) = start_end(&pki, &hub, 2, &map(1));
     in_sync(&hub, &end, 5).await;

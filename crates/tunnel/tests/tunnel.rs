@@ -34,7 +34,7 @@ struct Pair {
     /// Its port towards the switch's relay.
     front: u16,
     end: Arc<End>,
-    /// Where the scripted switch connects to.
+    /// The port that the scripted switch connects to.
     openflow: u16,
     controller: TcpListener,
     database: TcpListener,
@@ -158,13 +158,13 @@ impl Pair {
         )
     }
 
-    /// Where OVSDB is listened for on behalf of the one switch.
+    /// The socket that listens for OVSDB on behalf of the one switch.
     fn socket(&self) -> std::path::PathBuf {
         let name = &self.hub.status()[0].peer;
         self.pki.path(&format!("{name}.sock"))
     }
 
-    /// The controller's relay is gone without a word, and another is at its address.
+    /// Ends the controller's relay without notice, and starts another at its address.
     async fn restart_hub(&mut self) {
         let controller = self.controller.local_addr().unwrap();
         let controller = format!("tcp:{controller}").parse().unwrap();
@@ -188,9 +188,10 @@ fn port(method: &Method) -> u16 {
 /// The network between the relays: loopback UDP that can be cut or led elsewhere.
 struct Path {
     target: Mutex<Option<SocketAddr>>,
-    /// Which of the addresses a client has behind it; as those of a translator, they change.
+    /// The number of the address that a client has behind the path; like a translator's, it
+    /// changes.
     address: AtomicU64,
-    /// One datagram of so many towards the target is lost; 0 loses none.
+    /// One datagram in this many towards the target is lost; 0 loses none.
     loses_one_in: AtomicU64,
 }
 
@@ -214,7 +215,7 @@ impl Path {
         *self.target.lock().unwrap() = Some(([127, 0, 0, 1], port).into());
     }
 
-    /// Nothing passes any more.
+    /// Cuts the path: nothing passes any more.
     fn cut(&self) -> Option<SocketAddr> {
         self.target.lock().unwrap().take()
     }
@@ -336,7 +337,7 @@ Rule #3: traffic_type=3, action=dscp:CS4
     let (mut switch, mut controller) = pair.connect().await;
     let sent: Vec<Bytes> = (0..3000)
         .map(|n| {
-            // No packet-ins: of them a burst may be shed.
+            // No packet-ins: a burst of them may be shed.
             let kind = [2, 14, 18, 12, 11, 13, 20][n as usize % 7];
             message(4, if n == 0 { 0 } else { kind }, n, 60 + n as usize % 400)
         })
@@ -392,7 +393,7 @@ Scheduler: algo=strict
     let got = read_frames(&mut controller, BACKLOG as usize + 1).await;
     let before = got.iter().position(|frame| frame.bytes() == &echo);
     let before = before.expect("the echo arrives");
-    // Without a rate it is all of them.
+    // Without a rate, all of the backlog is before it.
     assert!(before < 300, "{before} of {BACKLOG} were before it");
     let packets = got.iter().filter(|frame| frame.bytes() != &echo);
     let order: Vec<u32> = packets.map(|frame| frame.xid().0).collect();
@@ -403,7 +404,7 @@ Scheduler: algo=strict
 async fn a_reply_of_50_000_flows_and_ten_megabytes_of_ovsdb_pass_whole() {
     let pair = Pair::new().await;
     let (mut switch, mut controller) = pair.connect().await;
-    // 682 entries of 96 bytes fit one message: 74 of them.
+    // 682 entries of 96 bytes fit one message: 74 messages.
     let mut sent = vec![message(4, 0, 0, 8)];
     sent.extend((1..=74).map(|n| message(4, 19, n, 16 + 682 * 96)));
     let raw: Vec<u8> = (0..10_000_000u32)
@@ -618,8 +619,8 @@ async fn either_end_of_openflow_closing_closes_the_other() {
     panic!("channels are freed: {:?}", pair.end.status());
 }
 
-/// A stolen switch key must open no switch: at either end a certificate is refused that says its
-/// owner is the wrong thing.
+/// A stolen switch key must open no switch: either end refuses a certificate that gives its owner
+/// the wrong role.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_of_the_wrong_role_is_refused_at_both_ends() {
     let pair = Pair::new().await;
@@ -665,7 +666,7 @@ async fn a_certificate_of_the_wrong_role_is_refused_at_both_ends() {
     assert!(fake.status().is_empty(), "no session for it either");
 }
 
-/// Message number `n` of `kind` each 5 ms, from one side to the other.
+/// Sends message number `n` of `kind` every 5 ms, from one side to the other.
 async fn trickle(from: &mut TcpStream, kind: u8, numbers: std::ops::Range<u32>) -> Vec<Bytes> {
     let mut sent = Vec::new();
     for n in numbers {
@@ -692,12 +693,12 @@ async fn the_switchs_address_may_change_under_a_connection() {
         let down = trickle(&mut controller, 13, numbers).await;
         assert_same(read_frames(&mut switch, down.len()).await, &down);
     }
-    // Dialled again it would come through too, and that is not what is tested.
+    // A new dial would also get through, and that is not what is tested.
     let status = pair.end.status();
     assert_eq!((status.reconnects, status.closed), (0, 0));
 }
 
-/// One socket at the controllers' end distinguishes them by four bytes each.
+/// One socket at the controllers' end distinguishes relays by four bytes each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_relays_share_the_socket_of_one() {
     const RELAYS: usize = 24;
@@ -824,8 +825,8 @@ async fn messages_that_may_wait_leave_together_and_others_do_not_wait() {
     assert_eq!(pair.end.status().windows.held, windows.held);
 }
 
-/// One datagram in three is lost. A message that was in it is there 2 ms later as a copy, before
-/// QUIC finds out.
+/// One datagram in three is lost. A copy of a lost message arrives 2 ms later, before QUIC detects
+/// the loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_stand_in_for_what_is_lost_and_are_dropped_otherwise() {
     let mut copied = PerKind::default();
@@ -904,7 +905,7 @@ async fn where_udp_does_not_get_through_the_session_goes_on_by_tls() {
     assert!(status.resumptions >= 3, "{status:?}");
 }
 
-/// Each takes the other's place; a relay that comes back takes nobody's.
+/// Each evicts the other; a relay that reconnects evicts nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_relays_of_one_certificate_name_are_noticed() {
     let pair = Pair::new().await;
@@ -940,7 +941,7 @@ async fn two_relays_of_one_certificate_name_are_noticed() {
     assert!(evictions >= conflicts + 3, "{evictions} {conflicts}");
 }
 
-/// Its task goes on for a moment, so that the last datagrams leave.
+/// The end's task runs for a moment longer, so that the last datagrams leave.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_is_closed_does_not_dial_again() {
     let pair = Pair::new().await;
@@ -969,7 +970,7 @@ fn features_reply(datapath: u8) -> Bytes {
     bytes.into()
 }
 
-/// Until the end, which comes: what was said before it.
+/// Reads to the end of the stream, which must come. Returns the bytes before it.
 async fn read_to_end(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<u8> {
     let mut said = Vec::new();
     let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut said)).await;
@@ -1010,7 +1011,7 @@ async fn a_switch_behind_a_relay_is_the_one_of_its_certificate_or_none() {
         read_to_end(&mut spoofer).await;
         assert_eq!(pair.hub.status()[0].datapaths_refused, 1);
 
-        // The other one goes on.
+        // The other connection goes on.
         let more = message(4, 10, 3, 60);
         switch.write_all(&more).await.unwrap();
         assert_same(read_frames(&mut controller, 1).await, &[more]);

@@ -1,9 +1,9 @@
 //! A real Open vSwitch under virtual time: `ovs-vswitchd --enable-dummy=override --disable-system`.
 //!
-//! Its clock is stopped and moves only by [`DummySwitch::warp`], so that a minute of timeouts takes
-//! a second and is exact; packets are put into its ports by hand. Needs no root, no namespaces and
-//! no devices, only a directory of its own. The control plane is that of any Open vSwitch:
-//! controllers connect to it as usual, and wait in real time.
+//! Its clock is stopped and moves only by [`DummySwitch::warp`], so a minute of timeouts takes a
+//! second and is exact. Tests put packets into its ports by hand. Needs no root, no namespaces and
+//! no devices, only a directory of its own. The control plane works like that in any Open vSwitch:
+//! controllers connect as usual, and wait in real time.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -17,13 +17,13 @@ use tempfile::TempDir;
 use super::run;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// The largest step of the clock: what happens within one is seen at its end.
+/// The largest step of the clock. Events within a step are seen at its end.
 const STEP: Duration = Duration::from_secs(1);
 
 pub struct DummySwitch {
     dir: TempDir,
     daemons: Vec<Child>,
-    /// The version in which [`DummySwitch::ofctl`] speaks, without its dot.
+    /// The OpenFlow version that [`DummySwitch::ofctl`] speaks, without its dot.
     pub ofctl_version: String,
 }
 
@@ -68,7 +68,7 @@ impl DummySwitch {
     }
 
     /// Kills the switch and starts it again, with its bridge and without its entries. From then on
-    /// its clock is that of the machine.
+    /// the switch uses the machine's clock.
     pub fn restart(&mut self) {
         let mut killed = self.daemons.pop().expect("the switch runs");
         killed.kill().and_then(|()| killed.wait()).expect("it ends");
@@ -77,7 +77,7 @@ impl DummySwitch {
         }
         self.start_switch();
         self.wait_for("ovs-vswitchd.ctl");
-        // It returns once the bridge is there.
+        // This command returns once the bridge exists.
         self.vsctl(&["set", "bridge", "br0", "other-config:started=again"]);
         self.wait_for("br0.mgmt");
     }
@@ -94,7 +94,7 @@ impl DummySwitch {
         )
     }
 
-    /// `ovs-appctl METHOD …`, without a process for each: the same JSON-RPC on the same socket.
+    /// Sends the JSON-RPC of `ovs-appctl METHOD …` on the same socket, without a process for each.
     pub fn appctl(&self, method: &str, arguments: &[&str]) -> String {
         let mut socket = UnixStream::connect(self.path("ovs-vswitchd.ctl")).unwrap();
         let request = json!({ "id": 0, "method": method, "params": arguments });
@@ -122,7 +122,7 @@ impl DummySwitch {
         self.appctl("time/warp", &[&total, &step]);
     }
 
-    /// Puts a packet into a port, in the words of `ovs-dpctl`'s flow keys.
+    /// Puts a packet into a port. Its fields are written as `ovs-dpctl`'s flow keys.
     pub fn receive(&self, port: u32, flow: &str) {
         self.appctl("netdev-dummy/receive", &[&format!("p{port}"), flow]);
     }

@@ -12,8 +12,8 @@ use super::running::PATIENCE;
 
 pub use super::AUSTER;
 
-/// Copies both programs into a directory that others may enter, as the build directory may not be.
-/// Returns the path of `auster` there.
+/// Copies both programs into a directory that other users may enter; the build directory may be
+/// closed to them. Returns the path of `auster` there.
 pub fn copy_programs(into: &Path) -> PathBuf {
     for file in ["auster", "auster-lab"] {
         std::fs::copy(Path::new(AUSTER).with_file_name(file), into.join(file)).unwrap();
@@ -25,8 +25,8 @@ pub fn auster(arguments: &[&str]) -> Output {
     Command::new(AUSTER).args(arguments).output().unwrap()
 }
 
-/// The document of an experiment, whether its claims hold or not: those on times and losses hold on
-/// a quiet machine only, so that they are the scenarios' to judge and not a test's.
+/// The document of an experiment, whether its claims hold or not. Claims about times and losses
+/// hold on a quiet machine only, so the scenarios judge them, not a test.
 pub fn measured(output: &Output) -> Value {
     let errors = String::from_utf8_lossy(&output.stderr);
     let told = String::from_utf8_lossy(&output.stdout);
@@ -99,7 +99,7 @@ impl Drop for Lab {
     }
 }
 
-/// Asks again until it is so.
+/// Checks again until `is_so` returns true.
 pub fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !is_so() {

@@ -28,7 +28,7 @@ pub const AUSTER: &str = match (
     (None, None) => panic!("neither program is built for this test"),
 };
 
-/// Runs a program to its end, and panics with its words if it fails.
+/// Runs a program to its end, and panics with its error output if it fails.
 pub fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let output = output.unwrap_or_else(|e| panic!("{program}: {e}: run scripts/setup"));
@@ -40,7 +40,7 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits until `is_so`, and panics with `what` if that does not come.
+/// Waits until `is_so` returns true, and panics with `what` if it never does.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let give_up = std::time::Instant::now() + running::PATIENCE;
     while !is_so() {

@@ -3,12 +3,12 @@
 use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// They are below those that the kernel gives to whoever names none.
+/// Ports below the kernel's range for sockets that name no port.
 const PORTS: std::ops::Range<u32> = 10_240..32_768;
-/// Tests that run at the same time have pids close to each other; each looks at ports of its own.
+/// Tests that run at the same time have pids close to each other; each tries ports of its own.
 const PORTS_PER_PROCESS: u32 = 64;
 
-/// A port that nobody has, of TCP or UDP.
+/// A port that is free for both TCP and UDP.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(PORTS_PER_PROCESS);

@@ -15,17 +15,17 @@ use super::running::{AUSTER, PATIENCE, Running};
 
 pub struct Relays {
     pub dir: TempDir,
-    /// Where bridges connect to.
+    /// The port that bridges connect to.
     pub bridges_port: u16,
-    /// The UDP port between the two.
+    /// The UDP port between the two relays.
     pub tunnel_port: u16,
     pub switch: Running,
     pub controller: Running,
 }
 
 impl Relays {
-    /// Carries what connects to `bridges_port` to the controller at `controller_port`, and what
-    /// connects to [`Relays::database`] to `database`, a connection method.
+    /// Carries connections to `bridges_port` to the controller at `controller_port`, and
+    /// connections to [`Relays::database`] to `database`, a connection method.
     pub fn start(bridges_port: u16, controller_port: u16, database: &str) -> Relays {
         Relays::with_agents(bridges_port, controller_port, database, &[])
     }

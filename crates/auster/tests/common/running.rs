@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 pub use super::AUSTER;
 
-/// How long a test waits for what takes milliseconds; a bound against hanging, not a claim.
+/// The longest wait for something that takes milliseconds; a bound against hanging, not a claim.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// A running command. Dropped, it is killed by its pid and waited for.
+/// A running command. Dropping it kills the process by its pid and waits for its end.
 pub struct Running {
     pub child: Child,
     lines: Receiver<String>,
@@ -54,7 +54,7 @@ impl Running {
         }
     }
 
-    /// Waits for a line that contains `text`, and gives it back.
+    /// Waits for a line that contains `text`, and returns it.
     pub fn wait_for(&mut self, text: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         if let Some(line) = self.log.iter().find(|line| line.contains(text)) {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// Where `document` departs from `docs/schema/<name>.json`, by path. An object whose schema lists
-/// its properties has exactly these.
+/// The differences of `document` from `docs/schema/<name>.json`, by path. An object whose schema
+/// lists its properties must have exactly these.
 pub fn departures(name: &str, document: &Value) -> Vec<String> {
     let dir = Path::new(super::ROOT).join("docs/schema");
     let text = std::fs::read(dir.join(format!("{name}.json"))).unwrap();
@@ -27,7 +27,7 @@ fn check(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<
             check(root, choice, value, at, &mut problems);
             problems
         });
-        // Those of the choice that fits best.
+        // The problems of the choice that fits best.
         return found.extend(problems.min_by_key(Vec::len).unwrap());
     }
     if let Some(only) = schema.get("const")

@@ -1,5 +1,5 @@
-//! A switch made of a socket: it shakes hands as Open vSwitch does, answers what it is asked, and
-//! reports to the test what came.
+//! A switch made of a socket: it shakes hands as Open vSwitch does, answers requests, and reports
+//! other messages to the test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ pub struct Switch {
     datapath: DatapathId,
 }
 
-/// The result of a connection.
+/// The result of a wait on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Came {
     Message(Frame),
@@ -42,8 +42,8 @@ impl Switch {
         }
     }
 
-    /// A connection whose hello, features and ports have been exchanged: it serves the controller
-    /// until that has been quiet for a moment.
+    /// Connects, exchanges hello, features and ports, and serves the controller until the
+    /// controller has been quiet for a moment.
     pub fn up(to: SocketAddr, datapath: u64) -> Switch {
         let mut switch = Switch::connect(to, datapath);
         switch.send(Xid(1), &Message::Hello(Hello::offering(&[VERSION])));
@@ -56,7 +56,7 @@ impl Switch {
     }
 
     pub fn send_bytes(&mut self, bytes: &[u8]) {
-        // A peer that closed is what some tests are about: reading will say so.
+        // Some tests are about a peer that closed; the next read reports that.
         let _ = self.stream.write_all(bytes);
     }
 
@@ -82,7 +82,7 @@ impl Switch {
         }
     }
 
-    /// Answers what a controller asks. Gives back what is no question.
+    /// Answers the controller's requests. Returns the first result that is not a request.
     pub fn serve(&mut self, wait: Duration) -> Came {
         let deadline = Instant::now() + wait;
         loop {
@@ -140,7 +140,7 @@ impl Switch {
         self.echo(wait).is_some()
     }
 
-    /// Time from an echo request to its reply; whatever else comes meanwhile is served.
+    /// Time from an echo request to its reply. Other requests are answered meanwhile.
     pub fn echo(&mut self, wait: Duration) -> Option<Duration> {
         let start = Instant::now();
         let payload = Bytes::from(start.elapsed().as_nanos().to_string());

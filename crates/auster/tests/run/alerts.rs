@@ -1,7 +1,7 @@
-//! Alerts under a real Prometheus: their conditions are brought about, and they fire.
+//! Alerts under a real Prometheus: the tests cause their conditions, and the alerts fire.
 //!
-//! It evaluates a copy of `contrib/prometheus/auster.rules.yml` in which an alert waits for a
-//! second and rates are over 30 s: conditions, names and labels are those of the file.
+//! Prometheus evaluates a copy of `contrib/prometheus/auster.rules.yml` in which an alert waits for
+//! a second and rates are over 30 s: conditions, names and labels are those of the file.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{Read, Write};
@@ -88,7 +88,7 @@ impl Prometheus {
         Prometheus { child, at, dir }
     }
 
-    /// Scrapes these from now on.
+    /// Scrapes these targets from now on.
     fn scrape(&self, targets: &[SocketAddr]) {
         let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
         let file = self.dir.path().join("targets.json");
@@ -112,7 +112,7 @@ impl Prometheus {
             .collect()
     }
 
-    /// Waits until a query has such a value.
+    /// Waits until a query has a wanted value.
     fn wait_for(&self, text: &str, is_wanted: impl Fn(f64) -> bool) {
         let give_up = Instant::now() + PATIENCE;
         while !self.query(text).iter().any(|(_, value)| is_wanted(*value)) {
@@ -164,7 +164,7 @@ fn quick(rules: &str) -> String {
     rules.lines().map(line).collect()
 }
 
-/// All alerts of the rules, of relays alone or without those.
+/// The alerts of the rules: either those of relays, or all others.
 fn alerts(is_of_relays: bool) -> BTreeSet<String> {
     let rules = std::fs::read_to_string(RULES).unwrap();
     let names = rules.lines();
@@ -179,11 +179,11 @@ type Cable = Arc<Mutex<BTreeMap<u64, TcpStream>>>;
 /// The fault of a scripted switch.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
-    /// It answers echoes and barriers late. Its hosts speak with those of another.
+    /// It answers echoes and barriers late. Its hosts speak with those of another switch.
     Slow,
     /// Its table takes no further entries.
     Full,
-    /// It asks about more packets than the controller can look at.
+    /// It sends more packet-ins than the controller can look at.
     Flood,
 }
 
@@ -229,7 +229,7 @@ impl Drop for Scripted {
 const VERSION: Version = Version::V13;
 /// Longer than the quarter and the half of a second of the rules.
 const LATE: Duration = Duration::from_millis(800);
-/// Between two pairs of hosts.
+/// Time between two pairs of hosts.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// One connection, until it ends.
@@ -287,7 +287,7 @@ fn converse(at: SocketAddr, dpid: DatapathId, fault: Fault, around: (&Orders, &C
 }
 
 fn send(stream: &mut TcpStream, xid: Xid, message: &Message) {
-    // The next reading says whether the connection has ended.
+    // The next read reports whether the connection has ended.
     let _ = stream.write_all(encode(VERSION, xid, message).unwrap().bytes());
 }
 
@@ -306,7 +306,7 @@ fn answer(dpid: DatapathId, fault: Fault, frame: &Frame, message: Message) -> Op
         Message::BarrierRequest => Message::BarrierReply,
         Message::GetConfigRequest => Message::GetConfigReply(SwitchConfig::default()),
         Message::RoleRequest(role) => Message::RoleReply(role),
-        // What the controller sets before there are hosts fits.
+        // The entries that the controller sets before there are hosts fit.
         Message::FlowMod(entry)
             if fault == Fault::Full && entry.r#match.exact(openflow::Field::EthDst).is_some() =>
         {
@@ -345,7 +345,7 @@ fn port(number: u32) -> Port {
     }
 }
 
-/// Two hosts of a switch, of which the second has not been heard before.
+/// Two hosts of a switch. The second has not been heard before.
 fn hosts(dpid: DatapathId, pair: u32) -> [Host; 2] {
     [1, 2].map(|port: u8| {
         let [_, high, middle, low] = pair.to_be_bytes();
@@ -356,7 +356,7 @@ fn hosts(dpid: DatapathId, pair: u32) -> [Host; 2] {
     })
 }
 
-/// Has LLDP that leaves by the second port come in at the other switch.
+/// Passes LLDP that leaves by the second port to the other switch.
 fn pass(cable: &Cable, from: DatapathId, out: &PacketOut) {
     let is_lldp = out.data.get(12..14) == Some(&[0x88, 0xcc]);
     let leaves = |action: &Action| {
@@ -383,7 +383,7 @@ const SLOW: [u64; 2] = [0xd1, 0xd3];
 
 fn speak(stream: &mut TcpStream, dpid: DatapathId, fault: Fault, pair: u32) {
     if fault == Fault::Slow {
-        // A pair is of the first of both switches.
+        // The addresses of a pair are those of the first of both switches.
         let of = |pair| hosts(DatapathId(SLOW[0]), pair);
         let is_first = dpid.0 == SLOW[0];
         let ours = of(pair)[usize::from(!is_first)];
@@ -432,7 +432,7 @@ for request in (SEIZE, INTERRUPT):
 sys.stdin.read()
 ";
 
-/// A stopped thread of a process. It goes on when this is dropped.
+/// A stopped thread of a process. It continues when this is dropped.
 struct Stopped(Child);
 
 impl Stopped {
@@ -572,7 +572,7 @@ fn alerts_fire_under_a_real_prometheus_when_their_conditions_are_brought_about()
     prometheus.wait_for("sum(auster_cluster_serves)", |count| count == 1.0);
     prometheus.wait_for("count(up == 1)", |count| count == 4.0);
     let begun: BTreeSet<String> = [
-        // Of the configuration, from the start.
+        // Alerts that the configuration causes from the start.
         "AusterAuditLost",
         "AusterCertificateExpires",
         "AusterCircuitNotInEffect",
@@ -581,9 +581,9 @@ fn alerts_fire_under_a_real_prometheus_when_their_conditions_are_brought_about()
     ]
     .map(str::to_owned)
     .into();
-    // The rules have been evaluated some times with all figures.
+    // Wait until the rules have been evaluated some times with all figures.
     prometheus.wait_for("min(count_over_time(up[2m]))", |scrapes| scrapes >= 4.0);
-    // A busy machine brings about some of the others by itself.
+    // A busy machine causes some of the other alerts by itself.
     let early = prometheus.fired();
     for alert in [
         "AusterConfigurationsDiffer",
@@ -608,7 +608,7 @@ fn alerts_fire_under_a_real_prometheus_when_their_conditions_are_brought_about()
         (0xd2, Fault::Full),
     ];
     let scripted = faults.map(|(dpid, fault)| Scripted::start(of_switches, dpid, fault, &cable));
-    // An increase begins with a scrape before it.
+    // An increase needs a scrape before it.
     let refused = "auster_table_full_total{dp_id=\"00000000000000d2\"}";
     prometheus.wait_for(refused, |count| count == 0.0);
     scripted.iter().for_each(Scripted::speak);
@@ -642,7 +642,7 @@ fn alerts_fire_under_a_real_prometheus_when_their_conditions_are_brought_about()
     prometheus.expect("AusterUnresponsive");
     drop(stopped);
 
-    // A member whose file has another setting than those of the others.
+    // A member whose file has another setting than the other members' files.
     let file = members.file(0);
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text + "[metrics]\nports = false\n").unwrap();
@@ -658,7 +658,7 @@ fn alerts_fire_under_a_real_prometheus_when_their_conditions_are_brought_about()
     prometheus.expect("AusterClusterMemberSilent");
     members.etcd.stop(0);
     prometheus.expect("AusterEtcdAway");
-    // One that begins without etcd has nothing to serve by.
+    // A member that starts without etcd has nothing to serve by.
     for member in [0, 1] {
         members.end(member, Signal::SIGKILL);
     }

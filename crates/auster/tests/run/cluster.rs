@@ -29,12 +29,13 @@ pub struct Members {
     dir: TempDir,
     pub etcd: Etcd,
     pub running: Vec<Option<Auster>>,
-    /// Where each serves its API.
+    /// The address of each member's API.
     pub apis: Vec<SocketAddr>,
-    /// Where each listens for switches, and for the others; the same when it is started again.
+    /// The ports on which each member listens for switches and for the others. A restart keeps
+    /// them.
     ports: Vec<u16>,
     bells: Vec<u16>,
-    /// The port at which the others dial each, and that at which each dials etcd.
+    /// The port at which the others dial each member, and the one at which each member dials etcd.
     dialled: Vec<u16>,
     etcd_ports: Vec<u16>,
     pub names: [&'static str; 3],
@@ -46,15 +47,15 @@ pub struct Members {
 /// Differences from most tests.
 #[derive(Default)]
 pub struct Setup {
-    /// The member that says an address at which nobody hears.
+    /// The member that announces an address at which nobody listens.
     pub deaf: Option<usize>,
-    /// Faults can be set between members, and between them and etcd.
+    /// Whether faults can be set between members, and between members and etcd.
     pub has_faults: bool,
     pub etcd: Options,
 }
 
 impl Members {
-    /// Starts all, with a bridge that dials each of them.
+    /// Starts all members, with a bridge that dials each of them.
     pub fn start() -> Members {
         Members::start_with(&Setup::default())
     }
@@ -106,7 +107,7 @@ impl Members {
         members
     }
 
-    /// The file of a member that listens for switches on a port.
+    /// The configuration of a member that listens for switches on `port`.
     fn config(&self, member: usize, port: u16) -> String {
         let (name, bell) = (self.names[member], self.bells[member]);
         let dialled = self.dialled[member];
@@ -129,7 +130,7 @@ impl Members {
         file.display().to_string()
     }
 
-    /// The place of a member's file.
+    /// The path of a member's configuration file.
     pub fn file(&self, member: usize) -> PathBuf {
         let name = self.names[member];
         self.dir.path().join(format!("{name}.toml"))
@@ -142,7 +143,7 @@ impl Members {
         self.running[member] = Some(auster);
     }
 
-    /// The file of a member, as it is started again.
+    /// The configuration of a member that is started again.
     pub fn file_of(&self, member: usize) -> String {
         self.config(member, self.ports[member])
     }
@@ -153,7 +154,7 @@ impl Members {
         kill(Pid::from_raw(auster.child.id().cast_signed()), signal).unwrap();
     }
 
-    /// The members that say that they serve the switch. One that is stopped says nothing.
+    /// The members that report that they serve the switch. A stopped member reports nothing.
     pub fn serving(&self) -> Vec<usize> {
         let terms = self.terms();
         (0..terms.len()).filter(|n| terms[*n].0).collect()
@@ -194,9 +195,9 @@ impl Members {
         self.ports.iter().map(role).collect()
     }
 
-    /// Has broadcasts counted once the members have settled: each arrives once. Returns the master.
-    /// If the role went from hand to hand meanwhile, the machine stood still for longer than
-    /// members wait, and what came says nothing.
+    /// Counts broadcasts once the members have settled: each arrives once. Returns the master. If
+    /// the role changed hands meanwhile, the machine stood still for longer than members wait, and
+    /// the counts prove nothing.
     pub fn serve_once(&self, first: u16) -> usize {
         let give_up = Instant::now() + PATIENCE;
         for first in (first..).step_by(100) {
@@ -213,8 +214,8 @@ impl Members {
         unreachable!("numbers without end")
     }
 
-    /// Each member's own words. The switch is no witness of a role that comes and goes:
-    /// Open vSwitch writes roles to its database once in five seconds.
+    /// Each member's own report. The switch does not show a role that comes and goes: Open vSwitch
+    /// writes roles to its database once in five seconds.
     fn terms(&self) -> Vec<Term> {
         let of = |(running, api): (&Option<Auster>, &SocketAddr)| {
             let count = |name| metric(*api, &format!("auster_cluster_{name}")) as u64;
@@ -236,7 +237,7 @@ impl Members {
         }
     }
 
-    /// Waits until so many members have a key: that of one that was killed stays for ten seconds.
+    /// Waits until `count` members have a key. The key of a killed member stays for ten seconds.
     fn wait_for_keys(&self, count: usize) {
         let give_up = Instant::now() + PATIENCE;
         let keys = ["get", "--prefix", "/auster/v1/members/", "--keys-only"];
@@ -301,21 +302,21 @@ fn whoever_of_a_cluster_is_killed_one_member_serves_the_switch() {
     let second = members.serve_once(10_000);
     assert_ne!(second, first);
 
-    // Back as one that stands by. A planned end hands over.
+    // The member is back as a standby. A planned end hands over.
     members.restart(first);
     members.wait_for_order();
     let second = members.serve_once(20_000);
     assert_eq!(members.end(second, Signal::SIGTERM), Some(0));
     let third = members.serve_once(30_000);
 
-    // Nobody needs etcd to take over.
+    // No member needs etcd to take over.
     members.wait_for_order();
     members.etcd.kill(0);
     assert_eq!(members.end(third, Signal::SIGKILL), None);
     members.serve_once(40_000);
 }
 
-/// The others hear it, and it hears nobody. It gets no place, and nobody waits for it.
+/// The others hear the member, and it hears nobody. It gets no place, and nobody waits for it.
 #[test]
 fn a_member_that_nobody_can_dial_gets_no_switches() {
     let mut members = Members::start_with(&Setup {
@@ -393,8 +394,8 @@ fn a_member_that_nobody_can_dial_gets_no_switches() {
 const SPEAKS: [u8; 6] = [2, 0, 0, 0, 0, 0x51];
 const SILENT: [u8; 6] = [2, 0, 0, 0, 0, 0x52];
 
-/// A host that has said nothing since a take-over gets the first packet of a pair that never spoke
-/// before, and nobody else does: the member that takes over knows where it is.
+/// A host that has sent nothing since a take-over gets the first packet of a pair that never spoke
+/// before, and no other host does: the member that takes over knows where the host is.
 #[test]
 fn a_member_that_takes_over_knows_the_hosts() {
     let mut members = Members::start();
@@ -433,7 +434,7 @@ fn a_member_that_takes_over_knows_the_hosts() {
     let packet = frame(SILENT, SPEAKS, b"first");
     ovs.receive("p1", &packet);
     eventually("it comes", || ovs.sent_by("p2", &packet) > 0);
-    // What goes out of one port goes in its order.
+    // Packets leave one port in their order.
     ovs.receive("p1", &broadcast(number + 1));
     eventually("the broadcast comes", || {
         ovs.sent_by("p3", &broadcast(number + 1)) > 0
@@ -443,8 +444,8 @@ fn a_member_that_takes_over_knows_the_hosts() {
     assert!(knows(&members, heir));
 }
 
-/// Two more bridges make a ring. The link that packets take fails while all of etcd is down: they
-/// take the other way, and hosts that nobody knew begin to speak.
+/// Two more bridges make a ring. The link that packets take fails while all of etcd is down:
+/// packets take the other path, and hosts that nobody knew begin to speak.
 #[test]
 fn a_link_that_fails_while_etcd_is_down_has_another_way() {
     let mut members = Members::start();
@@ -492,7 +493,7 @@ fn a_link_that_fails_while_etcd_is_down_has_another_way() {
         members.ovs.receive("far", &frame([0xff; 6], 0x61, 0));
         let first = number + 1;
         let copies = |n: u16| members.ovs.sent_by("far", &frame(far, src, n));
-        // Any of them, however late: a packet may take longer than a look.
+        // Any of these packets, however late: a packet may take longer than one check.
         eventually("a packet comes", || {
             number += 1;
             members.ovs.receive("p1", &frame(far, src, number));
@@ -556,7 +557,7 @@ fn an_operator_moves_the_switches_and_drains_a_member() {
     members.wait_for_master(|n| n != second);
     assert_ne!(members.serve_once(20_000), second);
 
-    // Started again it is drained still, and gets nothing by a move or when it is the last one.
+    // After a restart the member is still drained, and gets no switch by a move or as the last one.
     assert_eq!(members.end(second, Signal::SIGTERM), Some(0));
     members.restart(second);
     let (code, said) = ask(&config, &["move", b]);
@@ -655,7 +656,7 @@ state = "state"
         std::fs::write(path(&format!("{name}.toml")), text).unwrap();
         Auster::start(&["--config", &path(&format!("{name}.toml"))])
     });
-    // A check knows that others would refuse this one.
+    // The check reports that other members would refuse this certificate.
     for (certificate, problem) in [("b", "the certificate is \"b\"'s"), ("s1", "is a switch's")] {
         let text = std::fs::read_to_string(path("a.toml")).unwrap();
         let text = text.replace("\"a-", &format!("\"{certificate}-"));
@@ -683,7 +684,7 @@ state = "state"
     }
     ovs.vsctl(&["set-controller", "br0", &targets[0], &targets[1]]);
 
-    // The switch may list one that has gone for a while.
+    // The switch may list an ended member for a while.
     let master = |of: &[usize]| {
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -702,7 +703,7 @@ state = "state"
     };
     let first = master(&[0, 1]);
     ovs.copies(0);
-    // The other one has a place, and so can take over.
+    // The other member has a place, and so can take over.
     wait_for_place(&path("a.toml"), ["a", "b"][1 - first]);
     assert_eq!(members[first].end(Signal::SIGTERM), Some(0));
     master(&[1 - first]);

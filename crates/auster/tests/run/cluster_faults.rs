@@ -76,14 +76,14 @@ fn with_faults() -> Members {
     })
 }
 
-/// Waits until the members have an order and one of them serves. Returns that one.
+/// Waits until the members have an order and one of them serves. Returns that member.
 fn settled(members: &Members) -> usize {
     let serves = broadcasts_come_once(members, 0);
     members.wait_for_order();
     serves
 }
 
-/// A service and a policy that drops it: the switch has an entry for its port.
+/// Adds a service and a policy that drops it. Then the switch has an entry for its port.
 fn drop_service(members: &Members, at: usize, name: &str, port: u16) {
     let at = members.apis[at];
     let made = put(at, &format!("/v1/services/{name}"), service(port));
@@ -103,7 +103,7 @@ fn state(members: &Members, member: usize) -> Value {
     get(members.apis[member], "/v1/intent").body["documents"].clone()
 }
 
-/// The one member that serves, once one does and the others do not.
+/// The serving member, once one member serves and the others do not.
 fn one_serves(members: &Members) -> usize {
     let give_up = Instant::now() + PATIENCE;
     let mut serving = members.serving();
@@ -121,7 +121,7 @@ fn one_serves(members: &Members) -> usize {
     serving[0]
 }
 
-/// Has broadcasts counted while one member serves: each arrives once. Returns that member. Unlike
+/// Counts broadcasts while one member serves: each arrives once. Returns that member. Unlike
 /// [`Members::serve_once`] it does not wait for what Open vSwitch lists once in five seconds.
 fn broadcasts_come_once(members: &Members, first: u16) -> usize {
     for first in (first..).step_by(100) {
@@ -135,8 +135,8 @@ fn broadcasts_come_once(members: &Members, first: u16) -> usize {
     unreachable!("numbers without end")
 }
 
-/// Broadcasts are on their way to a member when it is stopped, and others come when it goes on.
-/// The switch refuses what it writes then, it stands by, and its switch keeps all entries.
+/// Broadcasts are on their way to a member when it is stopped, and others arrive when it continues.
+/// The switch refuses its messages then, the member stands by, and the switch keeps all entries.
 #[test]
 fn a_member_that_stood_still_changes_nothing_when_it_goes_on() {
     let mut members = Members::start();
@@ -175,8 +175,8 @@ fn a_member_that_stood_still_changes_nothing_when_it_goes_on() {
     assert!(drops(&members.ovs, 5060));
 }
 
-/// Whoever is cut from whom, one member serves the switch, and nobody fights for it. The member
-/// that is alone does not reach etcd either, as when its rack is cut.
+/// Whichever members are cut from each other, one serves the switch, and nobody fights for it. The
+/// member that is alone does not reach etcd either, as when its rack is cut.
 #[test]
 fn cuts_between_members_leave_one_that_serves() {
     let mut members = with_faults();
@@ -195,7 +195,7 @@ fn cuts_between_members_leave_one_that_serves() {
     broadcasts_come_once(&members, number);
 }
 
-/// Cuts members, and mends that. Returns whether nobody took over who had no reason to.
+/// Cuts members, and mends the cut. Returns whether no member took over without a reason.
 fn is_cut_without_a_fight(members: &Members, shape: &str, number: u16) -> bool {
     members.wait_for_order();
     let first = one_serves(members);
@@ -224,7 +224,7 @@ fn is_cut_without_a_fight(members: &Members, shape: &str, number: u16) -> bool {
     }
     let serves = one_serves(members);
     let mut is_steady = true;
-    // Four suspicions' time.
+    // The time of four suspicions.
     let since = Instant::now();
     while since.elapsed() < Duration::from_millis(1200) {
         is_steady &= members.serving() == [serves];
@@ -243,7 +243,7 @@ fn is_cut_without_a_fight(members: &Members, shape: &str, number: u16) -> bool {
     is_steady && is_right
 }
 
-/// Each answer of etcd comes far too late: it has done what it was asked for, and nobody knows.
+/// Each answer of etcd comes far too late: etcd has carried out the request, and nobody knows.
 #[test]
 fn a_slow_etcd_delays_no_take_over_and_loses_nothing() {
     let mut members = with_faults();
@@ -266,7 +266,7 @@ fn a_slow_etcd_delays_no_take_over_and_loses_nothing() {
     members.wait_for_order();
     assert_eq!(broadcasts_come_once(&members, 20_000), heir);
     assert_eq!(members.order()[0], members.names[heir]);
-    // etcd had done it.
+    // etcd had carried out the request.
     for member in 0..3 {
         eventually("each member has what was asked for late", || {
             get(members.apis[member], "/v1/services/late").status == 200
@@ -391,7 +391,7 @@ fn a_restored_etcd_takes_nothing_away_and_its_old_orders_are_not_obeyed() {
     assert!(drops(&members.ovs, 5061), "{}", members.ovs.flows("br0"));
 }
 
-/// A member reaches etcd again, which no longer has the changes that it would have watched.
+/// A member reaches etcd again. etcd no longer has the changes that the member would have watched.
 #[test]
 fn a_member_that_was_cut_from_etcd_while_it_was_compacted_knows_all() {
     let members = with_faults();

@@ -1,5 +1,5 @@
-//! Faults between the members of a cluster, and between them and etcd: relays of bytes that stand
-//! in front of each, and that drop or delay what passes.
+//! Faults between the members of a cluster, and between members and etcd: byte relays in front of
+//! each that drop or delay traffic.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
@@ -37,7 +37,7 @@ struct State {
 type Chunk = (Instant, Vec<u8>);
 
 impl Between {
-    /// The port of a relay to a member's bell. Whoever dials says its name first.
+    /// The port of a relay to a member's bell. The dialling member sends its name first.
     pub fn members(&self, target: SocketAddr, name: &'static str) -> u16 {
         self.relay(target, move |stream| {
             let mut begin = vec![0; 4096];
@@ -54,7 +54,7 @@ impl Between {
         self.relay(target, move |_| Some((name.to_owned(), ETCD, Vec::new())))
     }
 
-    /// Drops what goes between two, in both directions. Connections stay, and are silent.
+    /// Drops the bytes between `a` and `b`, in both directions. Connections stay, and are silent.
     pub fn cut(&self, a: &str, b: &str) {
         self.state().cut.insert(pair(a, b));
     }
@@ -74,7 +74,7 @@ impl Between {
         self.0.changed.notify_all();
     }
 
-    /// Has each answer of etcd come this much later.
+    /// Delays each answer of etcd by `delay`.
     pub fn delay_etcd(&self, delay: Duration) {
         self.state().delay = delay;
         self.0.changed.notify_all();
@@ -138,7 +138,7 @@ impl Between {
             std::thread::spawn(move || read(reader, &sender));
             std::thread::spawn(move || {
                 between.write(&receiver, &to, &ends, is_delayed);
-                // One that ends has the other end too.
+                // When one stream ends, the other ends too.
                 let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
             })
         });
@@ -161,7 +161,7 @@ impl Between {
         }
     }
 
-    /// Waits as long as bytes have to. Returns whether they go on: a cut has dropped them.
+    /// Waits as long as the bytes must wait. Returns whether they pass: a cut drops them.
     fn may_pass(&self, ends: &[String; 2], came: Instant, is_delayed: bool) -> bool {
         let mut state = self.state();
         loop {

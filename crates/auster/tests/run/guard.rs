@@ -34,19 +34,19 @@ impl Ovs {
         self.run("ovs-appctl", &[&target, "netdev-dummy/receive", port, &hex]);
     }
 
-    /// The number of frames that left the switch by `p2` and are `frame`.
+    /// The number of copies of `frame` that left the switch by `p2`.
     fn sent(&self, frame: &[u8]) -> usize {
         self.sent_by("p2", frame)
     }
 
-    /// The same, of another captured port.
+    /// The same number for another captured port.
     pub fn sent_by(&self, port: &str, frame: &[u8]) -> usize {
         let capture = std::fs::read(self.path(&format!("{port}.pcap"))).unwrap_or_default();
         capture.windows(frame.len()).filter(|w| *w == frame).count()
     }
 
-    /// Has 20 broadcasts received, and returns how many copies of each have left by then. Those
-    /// before and after them are to be seen once, so that nothing is under way.
+    /// Puts 20 broadcasts into the switch, and returns the number of copies of each that have left.
+    /// The broadcasts before and after them must be seen once, so that nothing is under way.
     pub fn copies(&self, first: u16) -> Vec<usize> {
         let give_up = Instant::now() + PATIENCE;
         let mut number = first;
@@ -77,7 +77,7 @@ fn stands_by(auster: &Auster) -> bool {
     auster.status()["connections"]["standing_by"] == serde_json::json!([DPID])
 }
 
-/// Which one serves is open: it need not be the one that was started first.
+/// Either of them may serve, not only the controller that was started first.
 #[test]
 fn of_two_controllers_at_one_switch_one_serves_and_the_other_when_it_is_killed() {
     let mut both = [(); 2].map(|()| Auster::start(&["ptcp:0:127.0.0.1"]));

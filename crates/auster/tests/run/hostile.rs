@@ -1,4 +1,4 @@
-//! Two thousand peers that say nothing and two thousand that say a byte every ten seconds, beside
+//! Two thousand peers that send nothing and two thousand that send a byte every ten seconds, beside
 //! twenty switches that behave.
 
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::{Auster, dial};
 
 const PEERS: usize = 4000;
 const RESIDENT_BYTES_MAX: u64 = 16 << 10;
-/// Ours are 5 and 10 s; the rest is for a busy machine.
+/// Our limits are 5 and 10 s; the rest is for a busy machine.
 const CLOSED_WITHIN: Duration = Duration::from_secs(120);
 
 #[tokio::test]

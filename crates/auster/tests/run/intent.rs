@@ -110,7 +110,7 @@ fn whichever_member_is_asked_the_switch_has_it_and_the_next_member_too() {
     let [second, third] = [1, 2].map(|n| (first + n) % 3);
     let apis = members.apis.clone();
 
-    // One that stands by takes it, and the one that serves carries it out.
+    // A standby takes the request, and the serving member carries it out.
     let made = put(apis[second], "/v1/services/voice", service(5060));
     assert_eq!(made.status, 201, "{made:?}");
     let policy = put(apis[second], "/v1/policies/first", drop_of("voice"));
@@ -119,7 +119,7 @@ fn whichever_member_is_asked_the_switch_has_it_and_the_next_member_too() {
         |members: &Members, port: u16| members.ovs.flows("br0").contains(&format!("tp_dst={port}"));
     eventually("the switch has it", || has(&members, 5060));
 
-    // All have the same, and of two that have seen it one is too late.
+    // All members have the same document, and of two changes after seeing it one is too late.
     for at in &apis {
         eventually("each member has it", || {
             get(*at, "/v1/policies/first").header("etag") == Some(&policy.tag())
@@ -139,7 +139,7 @@ fn whichever_member_is_asked_the_switch_has_it_and_the_next_member_too() {
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 412]);
 
-    // So it is with the places on the map.
+    // The same is true for the places on the map.
     let places = json!({"places": {"0000000000000001": [-75, 0]}});
     let placed = put(apis[third], "/v1/layout", places.clone());
     assert_eq!(placed.status, 201, "{placed:?}");
@@ -150,7 +150,7 @@ fn whichever_member_is_asked_the_switch_has_it_and_the_next_member_too() {
         });
     }
 
-    // Without a condition both are done, one after the other.
+    // Without a condition all requests are carried out, one after the other.
     let threads: Vec<_> = apis
         .iter()
         .enumerate()
@@ -168,7 +168,7 @@ fn whichever_member_is_asked_the_switch_has_it_and_the_next_member_too() {
         assert_eq!(thread.join().unwrap(), [201; 5]);
     }
 
-    // Whoever takes over has it: it takes it away when it is asked to.
+    // The member that takes over has the first policy, and removes it when it is asked to.
     assert_eq!(members.end(first, Signal::SIGKILL), None);
     members.settled();
     assert_eq!(
@@ -189,7 +189,7 @@ fn whichever_member_is_asked_the_switch_has_it_and_the_next_member_too() {
     without_etcd_nothing_is_changed(&mut members, second);
 }
 
-/// Documents that somebody has written by hand: named, counted, and in nobody's way.
+/// Documents that somebody has written by hand: named, counted, and no obstacle to anything.
 fn junk_is_left_out(members: &mut Members, back: usize, asked: usize) {
     let at = members.apis[asked];
     let document = |document: Value| json!({"by": "x", "at": "", "document": document}).to_string();
@@ -227,7 +227,7 @@ fn junk_is_left_out(members: &mut Members, back: usize, asked: usize) {
         members.ovs.flows("br0").contains("tp_dst=5062")
     });
 
-    // Neither does it keep a member from coming back, or from being mended.
+    // Such documents keep no member from coming back, and can be mended.
     members.restart(back);
     eventually("it is there again", || {
         left_out(members.apis[back]) == junk.len()
@@ -290,7 +290,7 @@ fn a_full_etcd_is_told_from_one_that_is_away() {
     let mut written = 0;
     eventually("etcd is full", || {
         written += 1;
-        // Fails in the end.
+        // This command fails in the end.
         let filled = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
             .args([

@@ -42,7 +42,8 @@ impl Service {
         Service { auster, commands }
     }
 
-    /// The number that the manager answers with. Its program may write into the same line.
+    /// Sends a command, and returns the number in the manager's answer. The manager's program may
+    /// write into the same line.
     fn order(&mut self, command: &str, answer: &str) -> usize {
         writeln!(self.commands, "{command}").unwrap();
         let answer = format!("manager: {answer} ");
@@ -104,7 +105,7 @@ fn a_real_switch_keeps_its_connection_and_its_entries() {
         ovs.receive("p2", &back(1));
         ovs.sent_by("p2", &frame(1)) > 0 && ovs.sent_by("p1", &back(1)) > 0
     });
-    // Without the one of a start, which is there for a second.
+    // Without the entry of a start, which exists for a second.
     let entries = || -> BTreeSet<String> {
         let entries = ovs.flows("br0");
         let lines = entries
@@ -123,12 +124,12 @@ fn a_real_switch_keeps_its_connection_and_its_entries() {
             ovs.receive("p2", &back(round));
             ovs.sent_by("p1", &back(round)) > 0 && ovs.sent_by("p2", &frame(round)) > 0
         });
-        // Some of a fabric that came up late may have been added since.
+        // Entries of a fabric that came up late may have been added since.
         let gone: Vec<_> = had.difference(&entries()).cloned().collect();
         assert_eq!(gone, [] as [String; 0], "round {round}");
     }
     let mut status = String::new();
-    // It writes this every five seconds.
+    // The switch writes this every five seconds.
     eventually("the switch's view", || {
         status = ovs.asked(&["--bare", "--columns=status", "list", "controller"]);
         status.contains("state=ACTIVE")
@@ -140,8 +141,8 @@ fn a_real_switch_keeps_its_connection_and_its_entries() {
     service.auster.line("manager: ended and left 0");
 }
 
-/// The next process takes the words of a switch that came while nobody was there; of answers to the
-/// one before, nothing follows. A switch that is in the middle of a message loses its connection.
+/// The next process takes the messages that a switch sent while no process ran. Answers to the
+/// process before have no effect. A switch that is in the middle of a message loses its connection.
 #[tokio::test]
 async fn a_connection_goes_on_at_the_end_of_a_message() {
     let port = free_port();
@@ -154,14 +155,14 @@ async fn a_connection_goes_on_at_the_end_of_a_message() {
     stalled.set_up().await.expect("set up");
     service.auster.line("00000000000000e2 up");
 
-    // Whoever has answered the first has read the beginning of the second.
+    // A process that has answered the first message has read the beginning of the second.
     let words = [4, 2, 0, 8, 0, 0, 0, 9, 4, 2, 0, 12, 0];
     stalled.writer.write_all(&words).await.unwrap();
     while stalled.receive().await.expect("no end").xid().0 != 9 {}
     assert_eq!(service.stop(), 1);
     while stalled.receive().await.is_some() {}
 
-    // Nobody is there.
+    // No process is running.
     switch.send(1, &Message::BarrierReply).await.unwrap();
     let wrong = Message::Error(ErrorMessage::new(ErrorKind::BAD_TYPE, Default::default()));
     switch.send(2, &wrong).await.unwrap();
@@ -198,7 +199,7 @@ async fn a_connection_goes_on_at_the_end_of_a_message() {
     }
 }
 
-/// A descriptor of the store that is no connection ends nothing but itself.
+/// A stored descriptor that is no connection is closed, and nothing else ends.
 #[tokio::test]
 async fn what_is_no_connection_is_closed() {
     let port = free_port();

@@ -1,5 +1,5 @@
 //! Real Open vSwitch of our own: a database and a daemon with a dummy datapath, in a directory of
-//! their own, without root's help.
+//! their own, without root.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -139,7 +139,7 @@ fn open_vswitch_comes_up_over_tcp_in_both_versions_and_keeps_its_flows() {
     assert!(line.contains("OpenFlow 1.0 over tcp:127.0.0.1:"), "{line}");
 
     let give_up = std::time::Instant::now() + super::PATIENCE;
-    // One of them is for the first second only.
+    // One of the entries is for the first second only.
     let is_up = |flows: String| flows.lines().count() >= 2 && !flows.contains("hard_timeout");
     while !is_up(ovs.flows("br0")) {
         assert!(std::time::Instant::now() < give_up, "no flow entry came");
@@ -228,7 +228,7 @@ impl Ovs {
         }
     }
 
-    /// The interfaces of which this holds, in their order.
+    /// The interfaces that satisfy `which`, in their order.
     fn interfaces(&self, which: &str) -> Vec<String> {
         let database = format!("--db=unix:{}", self.path("db.sock").display());
         let find = ["--bare", "--columns=name", "find", "interface", which];
@@ -240,8 +240,8 @@ impl Ovs {
         names
     }
 
-    /// Waits for these interfaces, and calls `again` now and then: a start fails where the machine
-    /// does not get round to it.
+    /// Waits for these interfaces, and calls `again` now and then: a start fails if the machine is
+    /// too busy for it.
     fn wait_for_interfaces(&self, which: &str, wanted: &[&str], again: impl Fn()) {
         let give_up = std::time::Instant::now() + 3 * super::PATIENCE;
         for turn in 1.. {

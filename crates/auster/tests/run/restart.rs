@@ -11,7 +11,7 @@ use super::ovs::Ovs;
 use super::ports::free_port;
 
 const DPID: &str = "00000000000000d0";
-/// The longest that there is.
+/// The longest hold that there is.
 const HOLD: Duration = Duration::from_secs(60);
 
 /// The role of `p1`, once the switch is connected.
@@ -24,8 +24,8 @@ fn role(api: SocketAddr) -> Option<String> {
     Some(port["role"].as_str()?.to_owned())
 }
 
-/// Ports are held for a minute before it is known what is behind them. The next process knows that
-/// from the one that was asked to end, and does not from one that was killed.
+/// Ports are held for a minute before it is known what is behind them. The next process learns that
+/// from a process that was asked to end, but not from a killed one.
 #[test]
 fn the_next_process_knows_what_is_behind_the_ports() {
     let dir = tempfile::tempdir().unwrap();

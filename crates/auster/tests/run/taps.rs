@@ -16,10 +16,10 @@ use super::{Auster, PATIENCE};
 const DPID: &str = "00000000000000c0";
 /// The priority of the first tap.
 const TAPPED: &str = "priority=63100";
-/// Questions in the trial with a reader that reads nothing.
+/// The number of questions in the test with a reader that reads nothing.
 const QUESTIONS: u8 = 100;
 
-/// A question of host 9 at `p1` for an address.
+/// An ARP request of host 9 at `p1` for an address.
 fn arp(number: u8) -> Vec<u8> {
     let head = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 8, 6];
     let arp = [0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 10, 9, 0, 9];
@@ -45,7 +45,7 @@ impl Stream {
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
         assert!(line.contains("200"), "{line}");
-        // Behind the head, the first bytes of the stream are a chunk of one empty line.
+        // After the head, the first bytes of the stream are a chunk of one empty line.
         while line != "1\r\n" {
             line.clear();
             assert!(reader.read_line(&mut line).unwrap() > 0, "it ends");
@@ -68,7 +68,7 @@ impl Stream {
         }
     }
 
-    /// The next packet, which is this one.
+    /// Expects this packet as the next event, and returns its number.
     fn expect(&mut self, frame: &[u8], tap: &str) -> u64 {
         let event = self.next().expect("a packet");
         assert_eq!(event["event"], "packet_in", "{event}");
@@ -127,7 +127,7 @@ fn a_diverted_packet_comes_in_the_stream_alone_and_an_application_sends_it_on() 
     assert_eq!(put(api, "/v1/taps/lesson/arp", asked.clone()).status, 201);
     eventually("an entry", || ovs.flows("br0").contains(TAPPED));
     let mut stream = Stream::open(api, "lesson");
-    // It reads nothing.
+    // This client reads nothing.
     let _idle = Stream::open(api, "lesson");
     let mut last = 0;
     for number in 0..QUESTIONS {
@@ -136,12 +136,12 @@ fn a_diverted_packet_comes_in_the_stream_alone_and_an_application_sends_it_on() 
         assert!(number == 0 || seq == last + 1, "{seq} after {last}");
         last = seq;
     }
-    // Others go their way, and when these have come nothing of those is under way.
+    // Other packets are forwarded, and when they have arrived no question is under way.
     assert_eq!(ovs.copies(100), [1; 20]);
     let sent = |number: u8| ovs.sent_by("p2", &arp(number));
     assert_eq!((0..QUESTIONS).map(sent).sum::<usize>(), 0);
 
-    // Who has deleted its entry is not asked.
+    // The entry is set again, whoever has deleted it.
     let management = format!("unix:{}", ovs.path("br0.mgmt").display());
     ovs.run(
         "ovs-ofctl",
@@ -170,7 +170,7 @@ fn a_diverted_packet_comes_in_the_stream_alone_and_an_application_sends_it_on() 
     assert_eq!(send(api, right), (202, json!({"sent": 2})));
     eventually("they leave", || sent(1) == 1 && sent(2) == 1);
     assert_eq!(ovs.sent_by("p1", &arp(2)), 0, "it came in there");
-    // Only the switch knows that it has no such group, and it says so afterwards.
+    // Only the switch knows that it has no such group, and it reports that afterwards.
     let odd = json!({"switch": DPID, "in_port": 1, "actions": "group:5", "data": data});
     assert_eq!(send(api, odd), (202, json!({"sent": 1})));
     auster.line(&format!(
@@ -208,7 +208,7 @@ fn a_copied_packet_goes_its_way_besides() {
         u16::from_be_bytes([data[26], data[27]])
     };
     let mut before = 0;
-    // From those that wait for their port on, each comes once, in order.
+    // From the packets that wait for their port on, each comes once, in order.
     while before < 120 {
         let number = numbers(stream.next().expect("a packet"));
         assert!(
@@ -220,7 +220,7 @@ fn a_copied_packet_goes_its_way_besides() {
     }
 }
 
-/// Two bridges with a cable. Their only entries are those for LLDP, which finds it.
+/// Two bridges with a cable. Their only entries are for LLDP, which finds the cable.
 #[test]
 fn with_forwarding_off_links_are_found_and_an_application_forwards() {
     let (auster, api, ovs) = start(&["--forwarding", "off"]);
@@ -277,7 +277,7 @@ fn with_forwarding_off_links_are_found_and_an_application_forwards() {
     drop(auster);
 }
 
-/// Its stream says who has the packets from then on, and a tap that is set there has them.
+/// The stream names the member that has the packets from then on, and a tap set there has them.
 #[test]
 fn taps_of_a_member_end_when_another_one_serves() {
     let members = Members::start();
@@ -312,7 +312,7 @@ fn taps_of_a_member_end_when_another_one_serves() {
     stream.expect(&arp(2), "arp");
 }
 
-/// Two applications are killed: what one of them has set stays, as it has not asked for anything.
+/// Two applications are killed. The entries and taps of one stay, as it has not asked for anything.
 #[test]
 fn what_an_application_has_set_goes_with_it_where_it_has_asked_for_that() {
     let (_auster, api, ovs) = start(&[]);
@@ -336,7 +336,7 @@ fn what_an_application_has_set_goes_with_it_where_it_has_asked_for_that() {
     let stays = Stream::with(api, "stays", "?on_disconnect=keep");
     let goes = Stream::with(api, "goes", "?on_disconnect=remove");
     drop(goes);
-    // It is back in time, and its entry is still there when it goes for good.
+    // The application is back in time, and its entry still exists when it leaves for good.
     let again = Stream::with(api, "goes", "?on_disconnect=remove");
     assert!(has("10.9.1.1"));
     drop((stays, again));

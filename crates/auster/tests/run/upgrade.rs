@@ -21,7 +21,7 @@ fn value(members: &Members, key: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Whether the entries of all members say this.
+/// Whether `field` has this value in the entries of all members.
 fn all_say(members: &Members, field: &str, expected: Value) -> bool {
     let mut names = ["a", "b", "c"].iter();
     names.all(|name| value(members, &format!("/auster/v1/members/{name}"))[field] == expected)
@@ -84,7 +84,7 @@ fn a_member_meets_another_cluster_and_other_schemas() {
         .ctl(&["get", "/auster/v1/intent/", "--prefix", "--keys-only"]);
     assert!(!keys.contains("late"), "{keys}");
 
-    // A cluster of the earlier schema again. That the document is missing is seen now.
+    // A cluster of the earlier schema again. The members see now that the document is missing.
     set_schema(&members, 1);
     eventually("all are ready", || all_say(&members, "ready", json!(true)));
     eventually("it is gone", || get(at, "/v1/services/voice").status == 404);

@@ -16,8 +16,8 @@ fn frame(dst: [u8; 6], src: [u8; 6], number: u16) -> Vec<u8> {
     frame
 }
 
-/// A triangle of one bridge of each version: a packet goes from each host to each other, and still
-/// does when the link between two of them is gone.
+/// A triangle of one bridge of each version: each host reaches every other, and still does when the
+/// link between two bridges has failed.
 #[test]
 fn bridges_of_1_3_1_4_and_1_5_are_one_network() {
     let dir = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ fn bridges_of_1_3_1_4_and_1_5_are_one_network() {
             ovs.receive(&to, &frame([0xff; 6], mac(b), 0));
             let first = number + 1;
             let copies = |n: u16| ovs.sent_by(&to, &frame(mac(b), mac(a), n));
-            // Any of them, however late: a packet may take longer than a look.
+            // Any of these packets, however late: a packet may take longer than one check.
             eventually("a packet comes", || {
                 number += 1;
                 ovs.receive(&from, &frame(mac(b), mac(a), number));

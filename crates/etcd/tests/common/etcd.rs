@@ -18,7 +18,7 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
-/// For whatever a busy machine does in the end.
+/// Maximum wait for anything that a busy machine does in the end.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster to start.
@@ -181,10 +181,10 @@ impl Etcd {
         self.restart(member);
     }
 
-    /// Stops a member as a machine without a processor for it does, until it is resumed.
+    /// Stops a member until it is resumed, as on a machine without a processor for it.
     pub fn stop(&self, member: usize) {
         self.signal(member, Signal::SIGSTOP);
-        // The signal is on its way to threads that run, for long on a busy machine.
+        // On a busy machine, the signal takes long to reach the running threads.
         let give_up = Instant::now() + PATIENCE;
         while !is_stopped(self.pid(member)) {
             assert!(Instant::now() < give_up, "it goes on");
@@ -196,13 +196,13 @@ impl Etcd {
         self.signal(member, Signal::SIGCONT);
     }
 
-    /// Runs `etcdctl` as the user root, and panics with its words if it fails.
+    /// Runs `etcdctl` as the user root, and panics with its output if it fails.
     pub fn ctl(&self, arguments: &[&str]) -> String {
         self.try_ctl(&self.endpoints().join(","), arguments)
             .unwrap_or_else(|words| panic!("etcdctl {arguments:?}: {words}"))
     }
 
-    /// The same, for what may fail: its words then.
+    /// The same for a command that may fail; the error is its output.
     pub fn asked(&self, arguments: &[&str]) -> Result<String, String> {
         self.try_ctl(&self.endpoints().join(","), arguments)
     }

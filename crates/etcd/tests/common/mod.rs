@@ -41,8 +41,8 @@ pub fn config(endpoints: &[String], files: Option<&Files>, deadline: Duration) -
     }
 }
 
-/// Repeats a call that fails with what time mends: members without a leader, a deadline on a busy
-/// machine.
+/// Repeats a call that fails for a reason that passes with time: members without a leader, a
+/// deadline on a busy machine.
 pub async fn eventually<T>(mut call: impl AsyncFnMut() -> Result<T, Error>) -> T {
     let repeated = async {
         loop {

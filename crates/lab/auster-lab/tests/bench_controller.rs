@@ -21,7 +21,7 @@ use openflow::{
 };
 use serde_json::Value;
 
-/// Where switches dial; every connection runs the script on a thread of its own.
+/// The address that switches dial. Every connection runs the script on its own thread.
 struct Scripted {
     address: SocketAddr,
 }
@@ -40,7 +40,7 @@ impl Scripted {
         Scripted { address }
     }
 
-    /// A learning switch that says `reply` to a packet-in whose destination it knows.
+    /// A learning switch that answers a packet-in with `reply` if it knows the destination.
     fn learning(reply: impl Fn(u64, &Learned) -> Vec<Message> + Send + Sync + 'static) -> Scripted {
         Scripted::start(move |_, mut connection| {
             connection.greet();
@@ -122,7 +122,7 @@ fn packet_out(to: &PacketIn, port: PortNo) -> Message {
 struct Connection {
     stream: TcpStream,
     buffer: BytesMut,
-    /// Bytes of one write.
+    /// The most bytes in one write.
     piece: usize,
 }
 
@@ -141,7 +141,7 @@ impl Connection {
         self.send(&Message::FeaturesRequest);
     }
 
-    /// The peer may be gone: then reading says so.
+    /// Sends a message. If the peer has closed, the next read reports it.
     fn send(&mut self, message: &Message) {
         let frame = encode(Version::V13, Xid(7), message).unwrap();
         for piece in frame.bytes().chunks(self.piece.min(frame.len())) {
@@ -149,7 +149,7 @@ impl Connection {
         }
     }
 
-    /// The next message; echo requests are answered meanwhile.
+    /// Returns the next message, and answers echo requests before it.
     fn receive(&mut self) -> Option<Message> {
         let mut chunk = [0; 65536];
         loop {
@@ -227,7 +227,7 @@ fn three_replies_to_a_packet_in_count_once() {
     assert!(duplicate > answered / 2, "{duplicate} of {answered}");
     assert!(companion > answered / 2, "{companion} of {answered}");
     let latencies = round(&found)["latency_us"]["count"].as_u64().unwrap();
-    // Packet-ins that waited when the measuring began are in no delay.
+    // Delays do not include packet-ins that were waiting when the measurement began.
     assert!((answered.saturating_sub(16)..=answered).contains(&latencies));
 }
 
@@ -251,7 +251,7 @@ fn flow_mods_of_a_controller_that_reads_nothing_score_nothing() {
 fn wrong_answers_are_counted_apart() {
     let controller = Scripted::learning(|number, learned| {
         let right = learned.packet_out();
-        // Long enough for the destination to be known.
+        // After 100 packet-ins, the destination is known.
         if number < 100 {
             return vec![right];
         }
@@ -320,7 +320,7 @@ fn a_hub_is_no_learning_switch() {
 fn late_answers_are_no_answers() {
     let controller = Scripted::learning(|number, learned| {
         if number > 60 {
-            // Later than --timeout, on whatever machine.
+            // Later than --timeout on any machine.
             std::thread::sleep(Duration::from_millis(150));
         }
         vec![learned.packet_out()]
@@ -339,7 +339,7 @@ fn a_stall_shows_in_the_open_loop() {
     let begun = Instant::now();
     let seen = stalled.clone();
     let controller = Scripted::learning(move |number, learned| {
-        // 500/s: this is amid the measured second and a half.
+        // At 500/s, this is during the measured 1.5 s.
         if number == 550 {
             std::thread::sleep(STALL);
             seen.store(begun.elapsed().as_millis() as u64, Ordering::SeqCst);
@@ -350,8 +350,8 @@ fn a_stall_shows_in_the_open_loop() {
                  --timeout 5000";
     let found = document(&bench(controller.address, words));
     assert!(stalled.load(Ordering::SeqCst) > 0);
-    // 300 of 750 packet-ins wait for its end, the first of them all of it: the 90 % point of all
-    // is half the stall and more. In a closed loop it would be one of hundreds.
+    // 300 of 750 packet-ins wait for the end of the stall, the first for all of it: the 90 % point
+    // of all is half the stall and more. In a closed loop, one of hundreds would wait.
     let p90_ms = round(&found)["latency_us"]["p90"].as_f64().unwrap() / 1e3;
     assert!(p90_ms > 200.0, "p90 {p90_ms} ms");
     assert_eq!(tally(&found, "unsent"), 0);
@@ -589,7 +589,7 @@ fn a_controller_that_dies_is_no_result() {
         failure["measured"]["tally"]["answered"].as_u64() > Some(0),
         "{failure}"
     );
-    // What it has not read resets the connection.
+    // Data that the controller has not read resets the connection.
     let ends = ["the controller closed", "a connection was lost"];
     let problem = failure["problem"].as_str().unwrap();
     let is_end = |end: &&str| problem.contains(&format!("into the measuring: {end}"));
@@ -640,7 +640,7 @@ fn packets_cross_a_line_whose_links_are_found() {
     ] {
         assert_eq!(tally(&found, name), 0, "{name}");
     }
-    // Entries along the path: it knows the way.
+    // The controller sends entries along the path: it knows the path.
     assert!(tally(&found, "companion") > 0);
     let links = &round(&found)["links"];
     assert_eq!(links["dropped"], 0, "{links}");
@@ -650,7 +650,7 @@ fn packets_cross_a_line_whose_links_are_found() {
     assert_eq!(departures, Vec::<String>::new());
 }
 
-/// A learning switch each, without a map: floods and packets go over links one by one.
+/// Each switch learns alone, without a map: floods and packets cross links one by one.
 #[test]
 fn packets_cross_a_line_hop_by_hop() {
     let controller = Scripted::learning(|_, learned| vec![learned.packet_out()]);
@@ -659,8 +659,8 @@ fn packets_cross_a_line_hop_by_hop() {
     assert_eq!(round(&found)["setup"]["switches_ready"], 4);
     let answered = tally(&found, "answered");
     assert!(answered > 0);
-    // Half a line is two links: the other switches on the way send it on. What is under way when
-    // the measuring begins and ends is counted at one end only.
+    // Half a line is two links: the other switches on the path forward a packet. A packet in flight
+    // when the measurement begins or ends is counted at one end only.
     let hops = tally(&found, "companion");
     assert!(2 * hops > answered, "{hops} hops, {answered} answered");
     assert_eq!(tally(&found, "wrong_port"), 0);
@@ -679,7 +679,7 @@ fn hosts_find_each_other_by_arp() {
     assert_eq!(round(&found)["setup"]["switches_ready"], 2);
     let answered = tally(&found, "answered");
     assert!(answered > 0);
-    // A reply and a packet each way, whose receiver has been heard.
+    // A reply and a packet in each direction, whose receiver is known.
     assert!(known.load(Ordering::SeqCst) >= 3 * answered);
     for name in [
         "flooded",
@@ -727,14 +727,14 @@ fn a_storm_is_not_among_what_is_measured() {
         "{storm}"
     );
     assert!(tally(&found, "answered") > 0);
-    // Their answers come to the switch that storms and is left out.
+    // Answers to the storm go to the storming switch, which is not measured.
     assert_eq!(tally(&found, "unsolicited"), 0);
     assert!(tally(&found, "sent") < tally(&found, "answered") + 3);
     let departures = common::schema::departures("bench-controller", &found);
     assert_eq!(departures, Vec::<String>::new());
 }
 
-/// The attacker is one more than what is measured, and is seen to send and not to read.
+/// The attacker is one more switch beside the measured ones, and is seen to send and not to read.
 #[test]
 fn an_attack_is_told_by_thirds_and_is_not_among_what_is_measured() {
     let controller = Scripted::learning(|_, learned| vec![learned.packet_out()]);
@@ -790,7 +790,7 @@ fn ctrl_c_gives_the_figures_so_far() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Learning takes some tens; the measuring has begun for long.
+    // Learning takes some tens of packet-ins, so the measurement began long ago.
     let deadline = Instant::now() + common::running::PATIENCE;
     while answered.load(Ordering::SeqCst) < 30_000 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));

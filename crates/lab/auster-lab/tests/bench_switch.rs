@@ -1,4 +1,4 @@
-//! `auster bench switch` against a real Open vSwitch, its own and somebody else's. As root.
+//! `auster bench switch` against a real Open vSwitch, its own and a foreign one. As root.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -91,7 +91,7 @@ fn our_own_open_vswitch_is_measured_over_every_transport() {
     }
 }
 
-/// The parts' means sum up to that of end to end, and each run is a figure or a loss.
+/// The parts' means sum up to the end-to-end mean, and each run gives a figure or a loss.
 fn check_packet_in(f: &Value) {
     let mean = |part: &str| f[part]["mean"].as_f64().unwrap();
     let parts = [
@@ -151,8 +151,8 @@ fn check_set_up(f: &Value) {
     );
 }
 
-/// A lab whose two hosts' interfaces are beside the switch, so that it is somebody's with two
-/// ports linked to this machine.
+/// A lab with its two hosts' interfaces beside the switch, like a foreign switch with two ports
+/// linked to this machine.
 fn foreign_switch() -> Lab {
     let lab = Lab::up(&["single,2", "--controller", "none"]);
     let switches = format!("{}-sw", lab.id);
@@ -193,7 +193,7 @@ fn a_switch_of_somebody_else_is_measured_and_keeps_its_own_entries() {
         let db = format!("--db=unix:/run/auster/labs/{}/db.sock", lab.id);
         run("ovs-vsctl", &[&db, "set-fail-mode", "s1", "secure"]);
         run("ovs-vsctl", &[&db, "set-controller", "s1", controller]);
-        // Only now: Open vSwitch drops all entries when it gets its first controller.
+        // Not before: Open vSwitch drops all entries when it gets its first controller.
         ofctl(&lab, &["del-flows", "s1"]);
         ofctl(
             &lab,

@@ -1,6 +1,6 @@
-//! Access lists and bindings on Open vSwitch: they hold at once after SIGHUP, for what is named and
-//! nothing else, and a file with a mistake changes nothing. A port learns from a DHCP server, which
-//! is dnsmasq here, and its client udhcpc. As root.
+//! Access lists and bindings on Open vSwitch: they apply at once after SIGHUP, only to what they
+//! name, and a file with a mistake changes nothing. A port learns its host's address from the DHCP
+//! server dnsmasq and its client udhcpc. As root.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -27,7 +27,7 @@ allow = false
 allow = true
 "#;
 
-/// Host 2 has another address than its port is bound to.
+/// Host 2 has a different address from the one that its port is bound to.
 const BOUND: &str = r#"
 [[port]]
 at = "2:1"
@@ -93,7 +93,7 @@ bind = "dhcp"
 dhcp_servers = "3:1"
 "#;
 
-/// udhcpc has its script set the address.
+/// The script by which udhcpc sets the address.
 const TAKES_ADDRESS: &str = "#!/bin/sh\nif [ \"$1\" = bound ]; then\n  \
                              ip addr add $ip/24 dev $interface\nfi\n";
 
@@ -148,7 +148,8 @@ fn a_port_learns_the_address_that_its_host_has_by_dhcp() {
     lab.must(1, "ip addr add 10.0.0.66/24 dev eth0");
     let forges = lab.exec("h1", &["sh", "-c", "ping -c 3 -W 1 -I 10.0.0.66 10.0.0.2"]);
     assert!(!forges.status.success(), "another address passes");
-    // The next process has no question and no answer to learn from, but the switch's entries.
+    // The next process sees no DHCP request or answer, and has only the switch's entries to learn
+    // from.
     let listen = format!("ptcp:{}:{}", at.port(), at.ip());
     drop(controller);
     let mut controller = Running::start(&["run", &listen, "--config", &path]);

@@ -1,6 +1,6 @@
-//! A bond with a real partner: Open vSwitch's own bond, by LACP. Hosts reach what is behind it,
-//! each frame comes once, and a failed link does not part them. `scripts/bond` measures how long
-//! that takes. As root.
+//! A bond with a real partner: Open vSwitch's own bond, by LACP. Hosts reach the server behind it,
+//! each frame arrives once, and a failed link does not cut them off. `scripts/bond` measures how
+//! long that takes. As root.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -19,7 +19,8 @@ const SERVER: &str = "10.9.0.100";
 /// Broadcasts that are counted at both ends.
 const BROADCASTS: usize = 200;
 
-/// Counts what it receives until all have come, and a little longer: packets, and different ones.
+/// Receives until all packets have arrived, and a little longer. Prints the number of packets and
+/// of different packets.
 const RECEIVER: &str = r#"
 import os, socket, sys, time
 give_up = time.monotonic() + 120
@@ -49,8 +50,8 @@ for number in range(int(sys.argv[1])):
     time.sleep(0.01)
 "#;
 
-/// The device behind the bond: a switch of its own in the namespace of host 1, which has the link
-/// of host 2 as well.
+/// The device behind the bond: a separate switch in the namespace of host 1, which also has the
+/// link of host 2.
 struct Partner<'a> {
     lab: &'a Lab,
     dir: TempDir,
@@ -150,7 +151,7 @@ fn ping(lab: &Lab, host: u32, words: &str) -> Child {
     command.spawn().expect("ping starts")
 }
 
-/// The probes that were answered, each of them once.
+/// The number of answered probes. No probe may be answered twice.
 fn answered(output: &Output) -> usize {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(!text.contains("DUP!"), "a frame came twice: {text}");
@@ -164,7 +165,7 @@ fn python(lab: &Lab, host: u32, program: &Path, words: &[&str]) -> Child {
     command.spawn().expect("the program starts")
 }
 
-/// Broadcasts of a host arrive behind the bond once.
+/// Checks that each broadcast of a host arrives once behind the bond.
 fn check_broadcasts(lab: &Lab, dir: &Path) {
     let write = |name: &str, text: &str| {
         let path = dir.join(name);
@@ -184,14 +185,14 @@ fn check_broadcasts(lab: &Lab, dir: &Path) {
     assert_eq!(counts, [BROADCASTS; 2], "each broadcast once");
 }
 
-/// Fails a link of the server: a host reaches it over the other one.
+/// Fails a link of the server, and checks that a host reaches the server over the other link.
 fn check_failover(lab: &Lab, host: u32, link: &str) {
     lab.must(1, &format!("ip link set {link} down"));
     wait_for(&format!("h{host} without {link}"), || answers(lab, host));
     lab.must(1, &format!("ip link set {link} up"));
 }
 
-/// Whether the server answers a host. No answer may come twice.
+/// Whether the server answers a host. No answer may arrive twice.
 fn answers(lab: &Lab, host: u32) -> bool {
     let ping = ping(lab, host, "-c 3 -i 0.1 -W 1").wait_with_output();
     answered(&ping.unwrap()) == 3

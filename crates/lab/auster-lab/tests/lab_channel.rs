@@ -1,6 +1,6 @@
-//! Messages over a channel, on real namespaces and TAP devices: the figures are what the kernel
-//! counted, every method delivers, and a seed is a seed. Nothing here depends on the machine's
-//! speed.
+//! Messages over a channel, on real namespaces and TAP devices: the figures are the kernel's
+//! counts, every method delivers, and the same seed loses the same frames. Nothing here depends on
+//! the machine's speed.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -51,7 +51,7 @@ fn counts_are_the_kernels_and_the_model_reads_them() {
     assert_eq!(rows(&document).len(), 8);
     for row in rows(&document) {
         let of = |name| figure(row, name);
-        // Of the link and of the devices at its ends.
+        // Counts of the link and of the devices at its ends.
         assert_eq!(of("miscounted"), 0.0, "{row}");
         assert_eq!(of("dropped"), 0.0, "{row}");
         assert_eq!(of("lost") > 0.0, row["loss_percent"] == "2", "{row}");
@@ -69,7 +69,7 @@ fn counts_are_the_kernels_and_the_model_reads_them() {
     let result = kept.join("result.json");
     let model = auster(&["model", "--against", result.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&model.stdout);
-    // How near they are is a matter of a longer run.
+    // Only a longer run can show how close the cells are.
     assert!(said.contains("of 8 cells are within 10 %"), "{said}");
 }
 
@@ -91,7 +91,7 @@ fn without_loss_every_method_delivers_everything_and_streams_in_order() {
     assert_eq!(rows(&document).len(), methods.len());
     for row in rows(&document) {
         let of = |name| figure(row, name);
-        // 17 of each of 3 agents at each of 2 ends.
+        // 17 messages of each of 3 agents at each of 2 ends.
         assert_eq!(of("messages"), 102.0, "{row}");
         for none in ["undelivered", "wrong"] {
             assert_eq!(of(none), 0.0, "{row}");
@@ -109,7 +109,7 @@ fn without_loss_every_method_delivers_everything_and_streams_in_order() {
     }
 }
 
-/// Two runs never have the same frames at the same times, but loss goes by a frame's place.
+/// Two runs never have the same frames at the same times, but a frame's place decides its loss.
 #[test]
 fn the_same_seed_loses_the_same_frames() {
     let dir = TempDir::new().unwrap();
@@ -129,7 +129,7 @@ fn the_same_seed_loses_the_same_frames() {
         let row = rows.find(|row| row["run"] == run && row["method"] == method);
         let row = row.unwrap_or_else(|| panic!("{run} {method}: {document}"));
         assert_eq!(figure(row, "seed"), run as f64, "{row}");
-        // 16 of each direction; the connection's own first frames are spared.
+        // 16 in each direction; the connection's own first frames are not lost.
         assert_eq!(figure(row, "places"), 32.0, "{row}");
         assert!(figure(row, "earliest") >= 20.0, "{row}");
         figure(row, "first_lost")

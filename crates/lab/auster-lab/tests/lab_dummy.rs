@@ -23,7 +23,7 @@ fn seventy_virtual_seconds_of_timeouts_expire_exactly() {
     for second in 1..=70 {
         switch.receive(1, PACKET);
         switch.warp(Duration::from_secs(1));
-        // Entries live through the second they expire in: expiry comes after it, not before.
+        // Entries last through the second in which they expire, and expire after it, not before.
         match second {
             10 => assert!(flows().contains("in_port=2"), "idle at 10 s: {}", flows()),
             11 => assert!(!flows().contains("in_port=2"), "idle at 11 s: {}", flows()),

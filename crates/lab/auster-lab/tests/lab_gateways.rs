@@ -1,5 +1,5 @@
 //! Gateways on Open vSwitch: hosts of two VLANs reach each other through their gateways, by IPv4
-//! and IPv6, and a VLAN without a gateway stays alone. As root.
+//! and IPv6, and a VLAN without a gateway stays isolated. As root.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -76,7 +76,7 @@ fn ipv6(host: u32) -> String {
     format!("fd00:{}::{host}", vlan_of(host))
 }
 
-/// Whether an address answers a host, and what ping says.
+/// Whether an address answers a host, and the output of ping.
 fn pings(lab: &Lab, from: u32, to: &str, options: &str) -> (bool, String) {
     let ping = format!("ping -c 2 -i 0.2 -W 1 {options} {to} 2>&1");
     let output = lab.exec(&format!("h{from}"), &["sh", "-c", &ping]);
@@ -111,7 +111,7 @@ fn python(lab: &Lab, host: u32, program: &str, words: &[&str]) -> Child {
     command.stdout(Stdio::piped()).spawn().expect("it starts")
 }
 
-/// The bytes that arrive of a transfer over TCP.
+/// The number of bytes that arrive in a transfer over TCP.
 fn transfer(lab: &Lab, from: u32, to: u32, address: &str) -> usize {
     let server = python(lab, to, SERVER, &[address]);
     let count = TRANSFER.to_string();
@@ -150,7 +150,7 @@ fn two_vlans_are_routed_and_a_third_stays_alone() {
             wait_for(&format!("h{from} reaches {address}"), reaches);
         }
     }
-    // One hop less each way, by the switches' entries.
+    // The switches' entries reduce the TTL by one in each direction.
     let (_, text) = pings(&lab, 1, &ipv4(5), "");
     assert!(text.contains("ttl=63"), "{text}");
     for gateway in ["10.9.10.254", "10.9.20.254", "fd00:10::fe"] {
@@ -191,8 +191,8 @@ fn two_vlans_are_routed_and_a_third_stays_alone() {
     assert!(lab.down().status.success());
 }
 
-/// Packets that are routed into a VLAN pass its lists: from the reload on that states them, and no
-/// longer after one without them.
+/// Packets routed into a VLAN pass through its lists from the reload that states the lists until a
+/// reload without them.
 #[test]
 fn lists_for_routed_packets_hold_after_a_reload() {
     let dir = TempDir::new().unwrap();

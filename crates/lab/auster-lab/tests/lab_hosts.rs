@@ -1,5 +1,5 @@
 //! scenarios/network.toml in a small form, on a network whose controller is far away: round trips,
-//! transfers and streams within bounds that physics and counting give. As root, with Open vSwitch
+//! transfers and streams within bounds given by physics and counting. As root, with Open vSwitch
 //! and iperf3.
 
 #[path = "../../../auster/tests/common/mod.rs"]
@@ -24,7 +24,7 @@ fn a_small_run_finds_what_the_control_link_makes_of_new_flows() {
     let dir = TempDir::new().unwrap();
     let delay = format!("control_ms = {CONTROL_MS}\n");
     let text = scenario("network").replace("control_ms = 5\n", &delay);
-    // On a busy machine the first packets of a second may take all of it.
+    // On a busy machine the first packets of one second may take the whole second.
     let document = experiment(&text, dir.path(), &["--quick", "--seconds", "3"]);
     let networks = document["networks"].as_array().unwrap();
     assert_eq!(networks.len(), 1, "all runs share a network");
@@ -33,7 +33,7 @@ fn a_small_run_finds_what_the_control_link_makes_of_new_flows() {
     assert_eq!(rows("rtt").count(), 2, "idle, and beside new flows");
     for row in rows("rtt") {
         assert!(figure(row, "hosts") >= 1.0, "{row}");
-        // Request and answer each go up to the controller and down again.
+        // Request and answer each go to the controller and back.
         assert!(figure(row, "first_min_ms") >= 4.0 * CONTROL_MS, "{row}");
         assert_eq!(figure(row, "later_sent"), 3.0 * figure(row, "hosts"));
         let later_ms = figure(row, "later_p50_ms");
@@ -46,7 +46,7 @@ fn a_small_run_finds_what_the_control_link_makes_of_new_flows() {
     }
     assert_eq!(rows("udp").count(), 4);
     for row in rows("udp") {
-        // The first packets of a new host go up to the controller while the next ones pass them.
+        // The first packets of a new host go to the controller, and later packets overtake them.
         let (reordered, delay_ms) = (figure(row, "reordered"), figure(row, "delay_max_ms"));
         match row["flow"].as_str().unwrap() {
             "known" => assert_eq!(reordered, 0.0, "{row}"),

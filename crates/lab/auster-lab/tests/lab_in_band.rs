@@ -1,5 +1,5 @@
-//! The in-band scenario on real switches, in its quick part: counts and shares only. Its delays are
-//! what the scenario itself claims and reports.
+//! The in-band scenario on real switches, in its quick part: counts and shares only. The scenario
+//! itself claims and reports the delays.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -27,7 +27,7 @@ fn control_passes_a_link_full_of_data_once_it_has_queues() {
     };
     let queued = row("queues", "1.2");
     assert!(queued("asked") > 500.0, "{}", queued("asked"));
-    // The link was overloaded, or all this shows nothing.
+    // If the link was not overloaded, the test shows nothing.
     let lost = queued("data_lost_percent");
     assert!(lost > 5.0, "{lost}");
     let plain = row("plain", "1.2");
@@ -45,7 +45,7 @@ fn control_passes_a_link_full_of_data_once_it_has_queues() {
     // that is marked and that is hostile.
     assert_eq!(count, 2 * (3 + 2 + 2));
 
-    // It was data that was dropped, in the class of data. Beside other load a burst of control may
+    // The dropped packets were data, in the class of data. Beside other load a burst of control may
     // find its short queue full too.
     let share = |queue: &str| {
         let [dropped, packets] =

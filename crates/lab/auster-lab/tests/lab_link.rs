@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-/// Two namespaces of this test's own, joined by a relay.
+/// Two namespaces of the test, joined by a relay.
 struct Wire {
     names: [String; 2],
     relay: Child,
@@ -50,7 +50,7 @@ impl Wire {
         assert_eq!(ready, "ready\n");
         let macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"];
         for (n, name) in wire.names.iter().enumerate() {
-            // Nothing but what the test sends may draw from the seed: no IPv6, no ARP.
+            // Only frames that the test sends may draw from the seed: no IPv6, no ARP.
             let quiet = "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; \
                          echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6";
             run("ip", &["netns", "exec", name, "sh", "-c", quiet]);
@@ -68,7 +68,7 @@ impl Wire {
         wire
     }
 
-    /// Round trips in milliseconds, sorted; lost packets are not there.
+    /// Returns the round trips in milliseconds, sorted, without lost packets.
     fn ping(&self, count: u32, interval_s: &str) -> Vec<f64> {
         let count = count.to_string();
         let output = Command::new("ip")
@@ -92,7 +92,7 @@ impl Wire {
         rtts
     }
 
-    /// Ends the relay and gives its counters, one per direction.
+    /// Ends the relay and returns its counters, one per direction.
     fn counters(mut self) -> Vec<Value> {
         kill(Pid::from_raw(self.relay.id() as i32), Signal::SIGTERM).unwrap();
         assert!(self.relay.wait().unwrap().success());
@@ -160,19 +160,20 @@ fn a_rate_limits_what_gets_through() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // What iperf3 says to itself crosses the same full link, so that it now and then gives up.
+    // The control traffic of iperf3 crosses the same full link, so iperf3 sometimes gives up.
     let script = "for n in $(seq 50); do timeout 10 iperf3 -c 10.9.0.2 -u -b 20M -l 1000 -t 2 -J \
                   && exit 0; sleep 0.1; done";
     let output = run("ip", &["netns", "exec", client, "sh", "-c", script]);
     receiver.kill().unwrap();
     receiver.wait().unwrap();
-    // Attempts that failed print a document each; the last one is the measurement.
+    // Each failed attempt prints a document; the last one is the measurement.
     let start = output.rfind("\n{").map_or(0, |at| at + 1);
     let result: Value = serde_json::from_str(&output[start..]).unwrap();
     let sum = &result["end"]["sum"];
     let lost = sum["lost_percent"].as_f64().unwrap();
     let received = sum["bits_per_second"].as_f64().unwrap() * (1.0 - lost / 100.0) / 1e6;
-    // The limit holds however busy the machine is; how near to it one comes does not.
+    // The limit holds however busy the machine is; how closely it is reached depends on the
+    // machine.
     assert!(
         (1.0..10.0).contains(&received),
         "{received} Mbit/s got through"

@@ -1,4 +1,4 @@
-//! Mirrors on Open vSwitch: the port of a mirror has as many frames as the mirrored port, in each
+//! Mirrors on Open vSwitch: the port of a mirror gets as many frames as the mirrored port, in each
 //! direction, after reloads and after a restart of the controller. As root.
 
 #[path = "../../../auster/tests/common/mod.rs"]
@@ -18,7 +18,7 @@ const PROBE: u32 = 2;
 const ROUNDS_MAX: u32 = 8;
 const READINGS_MAX: u32 = 100;
 
-/// Frames of an interface by now: received and sent.
+/// The frames that an interface has received and sent so far.
 fn counts(lab: &Lab, host: u32) -> [u64; 2] {
     let text = lab.must(host, "ip -s -j link show dev eth0");
     let read: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -57,7 +57,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Pings of all hosts but the probe, broadcasts, and packets to nobody.
+/// Sends pings from all hosts but the probe, broadcasts, and packets to an unused address.
 fn talk(lab: &Lab) {
     for (from, to) in [(3, 1), (4, 1), (1, 3), (1, 4), (3, 4)] {
         lab.must(
@@ -74,7 +74,7 @@ fn talk(lab: &Lab) {
     }
 }
 
-/// Waits until copies are made, and then counts those of much traffic.
+/// Waits until the mirror copies frames, and then counts the copies of much traffic.
 fn check(lab: &Lab, direction: &str, when: &str) {
     wait_for(&format!("{direction}, {when}: copies"), || {
         let watch = Watch::start(lab, direction);
@@ -82,12 +82,12 @@ fn check(lab: &Lab, direction: &str, when: &str) {
         let (wanted, found) = watch.found();
         wanted >= 5 && wanted == found
     });
-    // A machine that is busy may lose a frame: one round of many must be whole.
+    // A busy machine may lose a frame: one round of many must be complete.
     let mut last = (0, 0);
     for _ in 0..ROUNDS_MAX {
         let watch = Watch::start(lab, direction);
         talk(lab);
-        // LLDP may be under way between two readings.
+        // An LLDP frame may be in flight between two readings.
         for _ in 0..READINGS_MAX {
             last = watch.found();
             if last.0 >= 150 && last.0 == last.1 {

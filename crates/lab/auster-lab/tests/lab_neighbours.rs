@@ -1,5 +1,5 @@
-//! Questions for IPv6 addresses between Linux hosts on Open vSwitch: the edge answers them, the
-//! kernel takes the answer, and the host that is asked for hears nothing. As root.
+//! Neighbour solicitations between Linux hosts on Open vSwitch: the edge answers them, the kernel
+//! accepts the answer, and the solicited host does not receive them. As root.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -29,7 +29,7 @@ fn solicited(lab: &Lab, host: u32) -> u64 {
     line.expect("the counter").trim().parse().expect("a number")
 }
 
-/// Pings once, with nothing known of the address before. Returns the kernel's entry for it.
+/// Pings an address once, with no neighbour entry for it before. Returns the kernel's entry for it.
 fn resolve(lab: &Lab, from: u32, to: u32) -> String {
     let give_up = Instant::now() + PATIENCE;
     let forget = format!("ip -6 neigh del 2001:db8::{to} dev eth0 || true");
@@ -52,9 +52,11 @@ fn linux_takes_the_answers_of_the_edge_and_routers_answer_themselves() {
             "sysctl -qw net.ipv6.conf.eth0.accept_ra=0",
             "sysctl -qw net.ipv6.conf.all.disable_ipv6=0",
             "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0",
-            // What is known stays known for this test: nobody confirms it by another question.
+            // Entries stay reachable during this test: no host confirms them by another
+            // solicitation.
             "sysctl -qw net.ipv6.neigh.eth0.base_reachable_time_ms=3600000",
-            // Nor five seconds after its first packet to a host whose question it has heard.
+            // Nor five seconds after a host's first packet to a host whose solicitation it has
+            // received.
             "sysctl -qw net.ipv6.neigh.eth0.delay_first_probe_time=3600",
         ];
         for command in commands {
@@ -69,7 +71,8 @@ fn linux_takes_the_answers_of_the_edge_and_routers_answer_themselves() {
     for (from, to) in [(1, 2), (2, 3), (3, 1)] {
         resolve(&lab, from, to);
     }
-    // Each has an entry of the other, so that later pings make one question alone.
+    // Both hosts have an entry for each other, so that each later ping causes only one
+    // solicitation.
     resolve(&lab, 2, 1);
     let mac = must(&lab, 2, "cat /sys/class/net/eth0/address");
     let before = solicited(&lab, 2);

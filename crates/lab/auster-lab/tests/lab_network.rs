@@ -1,4 +1,4 @@
-//! Labs on the real machine: they carry packets, they leave nothing, they say what is wrong. As
+//! Labs on the real machine: they carry packets, leave nothing behind, and report what is wrong. As
 //! root, with Open vSwitch.
 
 #[path = "../../../auster/tests/common/mod.rs"]
@@ -73,7 +73,7 @@ fn a_lab_carries_ping_and_tcp_and_goes_without_a_trace() {
 
     let ping = lab.exec("h1", &["ping", "-c", "3", "-i", "0.2", "10.0.0.2"]);
     assert!(ping.status.success(), "{}", text(&ping.stdout));
-    // With checksum offload on, ping works and this hangs.
+    // With checksum offload on, ping works and this transfer hangs.
     let mut server = Command::new(AUSTER)
         .args([
             "lab", "exec", &lab.id, "h2", "--", "timeout", "20", "iperf3", "-s", "-1",
@@ -137,7 +137,7 @@ fn an_interrupted_run_ends_in_order() {
     }
 }
 
-/// Neither traffic nor a controller that does not come up asks for signals.
+/// A run checks for signals neither during traffic nor while a controller fails to start.
 #[test]
 fn a_run_is_interrupted_wherever_it_is() {
     let traffic = "[[traffic]]\nid = \"pings\"\nkind = \"ping\"\nbetween = [\"h1-h2\"]\n\
@@ -213,7 +213,7 @@ fn a_run_writes_its_figures_the_raw_pings_and_the_command() {
     assert!(command.contains("lab run"), "{command}");
 }
 
-/// Both measure a path of two 10 ms links: our prober, and ping(8).
+/// Our prober and ping(8) both measure a path of two 10 ms links.
 #[test]
 fn no_round_trip_is_shorter_than_its_links_for_ping_or_for_us() {
     let scenario = scenario("", "links = { delay_ms = 10 }", 10);
@@ -324,7 +324,7 @@ fn a_check_reports_every_mistake_of_every_file() {
             Some(rest.split(": ").take(2).collect::<Vec<_>>().join(": "))
         })
         .collect();
-    // A misspelt key is not missing too.
+    // A misspelt key is not reported as missing as well.
     let a = ["line 1: titel", "line 5: ready.within"];
     let b = [
         "line 1: titel",
@@ -426,7 +426,7 @@ fn lab_of(run: &mut Child) -> String {
     panic!("no lab after {DEADLINE:?}");
 }
 
-/// Labs of the topologies that only the mistakes name.
+/// Labs of the topologies that occur only in the mistakes.
 fn own_records() -> Vec<String> {
     let mistaken = ["torus,4", "ring,4", "single,9999", "nowhere.toml"];
     records()

@@ -42,7 +42,7 @@ fn planned_changes_lose_nothing_and_a_cut_link_does() {
     let slower = row("there", "planned, 3 ms slower");
     let (before, after) = delays(slower);
     assert!(before >= 2.0 && after >= 30.0 && before < after, "{slower}");
-    // On a machine that is elsewhere for long, queues lose.
+    // If the machine holds a sender up for long, queues drop packets.
     let late_ms = number(&slower["sender_late_ms"]);
     assert!(late_ms > 25.0 || number(&slower["lost"]) == 0.0, "{slower}");
     let (before, after) = delays(row("back", "planned, 3 ms slower"));
@@ -50,12 +50,12 @@ fn planned_changes_lose_nothing_and_a_cut_link_does() {
         before >= 30.0 && after >= 2.0 && after < before,
         "{document}"
     );
-    // The packets on the link, if nothing else.
+    // At least the packets on the link are lost.
     let fails = row("there", "link fails, 3 ms slower");
     assert!(number(&fails["lost"]) >= 1.0, "{fails}");
     let (_, after) = delays(fails);
     assert!(after >= 5.0, "{fails}");
-    // The stream may stay where it is.
+    // The stream may stay on its path.
     let (before, after) = delays(row("back", "link fails, 3 ms slower"));
     assert!(before >= 5.0 && after >= 2.0, "{document}");
     for kind in ["there", "back"] {

@@ -1,5 +1,5 @@
-//! A small form of scenarios/pso-out-of-band.toml, for what must hold on any machine: counts.
-//! Delays are what the scenario claims and reports. As root, with Open vSwitch.
+//! A small form of scenarios/pso-out-of-band.toml, for what must hold on any machine: counts. The
+//! scenario itself claims and reports the delays. As root, with Open vSwitch.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -53,11 +53,11 @@ fn no_message_of_the_target_is_lost_by_the_default() {
             [sent, 0.0, 0.0],
             "{algorithm} {load}"
         );
-        // A busy machine sends some of 150 too late to count.
+        // A busy machine sends some of the 150 too late to count.
         assert!((50.0..=150.0).contains(&sent), "{algorithm} {load}: {sent}");
     }
     assert_eq!(row("hierarchy", "0.2")("cross_lost"), 0.0);
-    // The link was overloaded, or all this shows nothing.
+    // If the link was not overloaded, the test shows nothing.
     assert!(row("hierarchy", "1.05")("cross_lost") > 0.0);
     let plot = fs::metadata(dir.path().join("out/hop_p99-tcp.svg")).unwrap();
     assert!(plot.len() > 100);

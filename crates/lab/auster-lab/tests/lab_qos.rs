@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 #[test]
 fn packets_are_in_the_queues_that_flows_name_and_open_vswitch_alone_has_them_in_queue_0() {
-    // A tenth of the rates, which any machine carries, and time to set the queues and to verify.
-    // How long a sender was late is the machine's.
+    // A tenth of the rates, which any machine carries, and time to set the queues and to verify. A
+    // sender's lateness depends on the machine.
     let text = scenario("qos-queues")
         .replace("rate_mbps = 90", "rate_mbps = 9")
         .replace("mbit", "00kbit")
@@ -50,7 +50,7 @@ fn packets_are_in_the_queues_that_flows_name_and_open_vswitch_alone_has_them_in_
 #[test]
 fn policies_on_many_switches_are_set_once() {
     let dir = TempDir::new().unwrap();
-    // The times are those of a busy machine.
+    // The times are long enough for a busy machine.
     let text = scenario("qos-scale")
         .replace("graph = [\"linear,5\"]", "graph = [\"linear,3\"]")
         .replace("policies = [20, 100]", "policies = [50]")
@@ -66,7 +66,7 @@ fn policies_on_many_switches_are_set_once() {
     ] {
         assert_eq!(figure(key), right, "{key}: {row}");
     }
-    // An entry and its barrier at the most, and what is sent anyway: 100 and 100 a second.
+    // At most each entry and its barrier, and the messages sent anyway: 100 and 100 a second.
     let anyway = 100.0 + figure("apply_ms") / 10.0;
     assert!(
         (150.0..=300.0 + anyway).contains(&figure("apply_messages")),

@@ -1,6 +1,6 @@
-//! A small form of scenarios/qos-circuit.toml, for what must hold on any machine: the circuit is
-//! admitted with its queues, one that has no room is refused by field and changes nothing, and it
-//! moves with its queues when its link fails. As root, with Open vSwitch.
+//! A small form of scenarios/qos-circuit.toml, for what must hold on any machine. The circuit is
+//! admitted with its queues, and moves with them when its link fails. A circuit without room is
+//! refused by field and changes nothing. As root, with Open vSwitch.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -15,8 +15,8 @@ use tempfile::TempDir;
 fn a_circuit_moves_with_its_queues_and_one_that_has_no_room_is_refused() {
     let dir = env!("CARGO_MANIFEST_DIR");
     let path = format!("{dir}/../../../scenarios/qos-circuit.toml");
-    // A fifth of the rates, which any machine keeps, and times that a busy one needs. How long a
-    // sender was late is the machine's.
+    // A fifth of the rates, which any machine keeps, and times that a busy machine needs. A
+    // sender's lateness depends on the machine.
     let mut text = fs::read_to_string(path).unwrap();
     for (from, to) in [
         ("30mbit", "6mbit"),
@@ -63,10 +63,10 @@ fn a_circuit_moves_with_its_queues_and_one_that_has_no_room_is_refused() {
     ] {
         assert!(figure(name, key) > 0.0, "{name}.{key}: {document:#}");
     }
-    // Beside the circuit the background got what it left: HTB keeps to that.
+    // The background got only the rate that the circuit left: HTB enforces that.
     assert!(figure("before", "background_mbps") < 7.5, "{document:#}");
-    // A sender that the machine held up sends all at once what it has missed, and queues lose of
-    // that.
+    // A sender that the machine held up sends all missed packets at once, and queues drop some of
+    // them.
     let late = ["sender_late_ms", "background_late_ms"].map(|key| figure("before", key));
     for name in ["before", "after"] {
         let is_steady = late.iter().all(|ms| *ms <= 100.0);

@@ -64,15 +64,17 @@ fn queues_are_on_the_path_of_what_they_are_for_under_any_controller() {
         }
         assert_eq!(rows("transfers").count(), 3);
         for row in rows("transfers") {
-            // How much slower it is beside traffic is the machine's; the whole scenario claims it.
+            // How much other traffic slows a transfer depends on the machine; the whole scenario
+            // claims it.
             let least_ms = 1e6 * 8.0 / 10e3 * 0.9;
             assert!(figure(row, "transfer_ms") > least_ms, "{row}");
-            // A stream begins when its transfer has ended, and takes as long as it should.
+            // A stream begins when its transfer has ended, and lasts for its full time.
             assert!((400.0..440.0).contains(&figure(row, "sent")), "{row}");
         }
         assert_eq!(rows("background").count(), 4);
         for row in rows("background") {
-            // Beside a transfer it goes on until that has ended, however long it takes.
+            // Background beside a transfer runs until the transfer has ended, however long that
+            // takes.
             assert!((0.1..11.0).contains(&figure(row, "tcp_mbps")), "{row}");
             assert!(figure(row, "flows") > 5.0, "{row}");
         }

@@ -1,4 +1,4 @@
-//! A control channel that breaks on a real network, by relays and by Open vSwitch's own TLS. As
+//! A control channel that breaks on a real network, with relays and with Open vSwitch's own TLS. As
 //! root, with Open vSwitch.
 
 #[path = "../../../auster/tests/common/mod.rs"]
@@ -10,8 +10,8 @@ use common::lab::auster;
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
 
-/// Three pairs of hosts at one switch. A machine with other work may lose pings by itself, and may
-/// take long: no claim is about time or lost pings.
+/// Three pairs of hosts at one switch. A busy machine may lose pings by itself, and may take long:
+/// no claim is about time or lost pings.
 const SCENARIO: &str = r#"
 title = "test"
 [topology]
@@ -73,7 +73,7 @@ that = "min(sessions_kept) == 1"
 says = "the session survives"
 "#;
 
-/// Whether it succeeded, its document, and where its files are.
+/// Whether the run succeeded, its document, and the directory of its files.
 fn run(more: &str) -> (bool, Value, TempDir) {
     let mut scenario = NamedTempFile::with_suffix(".toml").unwrap();
     scenario
@@ -148,7 +148,7 @@ fn sessions_survive_by_quic_what_ends_them_by_tls() {
         rows.find(|r| r["event"] == event && r["way"] == "quic")
             .unwrap()
     };
-    // A new address by itself is no reason for a handshake.
+    // A new address alone does not cause a handshake.
     assert_eq!(by("address-change")["reconnects"], 0);
     assert!(by("takeover")["reconnects"].as_u64().unwrap() >= 1);
     for check in document["checks"].as_array().unwrap() {
@@ -162,7 +162,7 @@ fn sessions_survive_by_quic_what_ends_them_by_tls() {
     }
 }
 
-/// A controller that the switch goes to cannot go on with its session.
+/// A controller that a switch moves to cannot resume the switch's session.
 #[test]
 fn a_claim_that_does_not_hold_ends_with_exit_code_1() {
     let (succeeded, document, _) = run(r#"

@@ -73,7 +73,8 @@ fn run(kill: &str, down: &str, new_flow_ms_max: u32) -> (bool, Value) {
     (run.status.success(), document)
 }
 
-/// The controller also for 6.5 s: then Open vSwitch waits out a back-off of 4 s, and needs a nudge.
+/// The controller also stays down for 6.5 s: then Open vSwitch waits out a back-off of 4 s, and
+/// needs a nudge.
 #[test]
 fn new_flows_work_again_after_a_controller_or_relay_is_killed() {
     let all = r#"["controller", "relay-controller", "relay-switch"]"#;
@@ -88,8 +89,8 @@ fn new_flows_work_again_after_a_controller_or_relay_is_killed() {
         let count = |key: &str| trial[key].as_u64().unwrap();
         let (sent, lost) = (count("established_sent"), count("established_lost"));
         assert!(sent > 700, "there was traffic: {trial:#}");
-        // None on a quiet machine, which scenarios/controller-restart.toml and relay-restart.toml
-        // claim; a busy one loses packets by itself, but not while a process is away.
+        // A quiet machine loses none, as scenarios/controller-restart.toml and relay-restart.toml
+        // claim. A busy machine loses packets by itself, but not while a process is down.
         assert!(lost * 10 < sent, "{trial:#}");
         assert!(trial["new_flow_ms"].is_number(), "{trial:#}");
     }
@@ -102,7 +103,7 @@ fn a_claim_that_does_not_hold_ends_with_exit_code_1() {
     assert_eq!(document["passed"], false);
     let checks = document["checks"].as_array().unwrap();
     let mut failed = checks.iter().filter(|c| c["passed"] == false);
-    // Beside other work a claim on lost packets may fail before it.
+    // On a busy machine a claim on lost packets may fail first.
     let is_it = |check: &Value| {
         let what = check["what"].as_str().unwrap();
         what.contains("new flows work in time")

@@ -44,7 +44,7 @@ fn each_controller_has_the_same_storm() {
         let flows = figure(row, "flows");
         match row["flows_per_s"].as_str().unwrap() {
             "0" => assert_eq!(flows, 0.0, "{row}"),
-            // Four seconds, on a machine that may be busy.
+            // The flows of four seconds, on a machine that may be busy.
             _ => assert!((20.0..=250.0).contains(&flows), "{row}"),
         }
         assert!(figure(row, "pairs_reached") > 0.0, "{row}");

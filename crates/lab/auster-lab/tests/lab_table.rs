@@ -1,5 +1,5 @@
-//! scenarios/table-pressure-ovs.toml in the smallest size that shows anything: demands that must
-//! hold on any machine, by counts with wide margins. As root.
+//! scenarios/table-pressure-ovs.toml in the smallest size that shows anything: requirements that
+//! any machine must meet, by counts with wide margins. As root.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -38,11 +38,11 @@ fn a_lease_keeps_room_where_a_fixed_timeout_is_refused() {
 
     for policy in ["lease", "paper", "fixed 10 s", "LRU"] {
         let row = row(policy);
-        // All of them have the trace of one seed.
+        // All policies have the trace of one seed.
         assert_eq!(of(policy, "flows"), of("lease", "flows"), "{row}");
         assert_eq!(of(policy, "packets"), of("lease", "packets"), "{row}");
         assert_eq!(of(policy, "hosts"), 256.0, "{row}");
-        // The first packet of each flow, at least.
+        // At least the first packet of each flow misses.
         assert!(of(policy, "misses") >= of(policy, "flows"), "{row}");
         assert!(of(policy, "simulated_misses_per_flow") >= 1.0, "{row}");
         assert!(of(policy, "entries_max") <= 100.0, "{row}");
@@ -52,14 +52,14 @@ fn a_lease_keeps_room_where_a_fixed_timeout_is_refused() {
     assert!(of("lease", "flows") > 150.0, "{document}");
     assert!(of("lease", "entries_mean") > 50.0, "{}", row("lease"));
     assert!(of("lease", "evicted") > 0.0, "{}", row("lease"));
-    // Nobody tells the controller how much the table holds.
+    // Nothing reports the table's capacity to the controller.
     let fixed = "fixed 10 s";
     assert!(of(fixed, "table_full") > 0.0, "{}", row(fixed));
     assert_eq!(of(fixed, "entries_max"), 100.0, "{}", row(fixed));
     assert_eq!(of("LRU", "table_full"), 0.0, "{}", row("LRU"));
     assert_eq!(of("LRU", "entries_max"), 100.0, "{}", row("LRU"));
     assert!(of("LRU", "put_out") > 0.0, "{}", row("LRU"));
-    // The simulator, which has the same trace, evicts what was used least recently.
+    // The simulator, which has the same trace, evicts the least recently used entry.
     let simulated = |policy| of(policy, "simulated_misses_per_flow");
     assert!(simulated("LRU") < simulated(fixed), "{document}");
 

@@ -25,7 +25,7 @@ fn transfers_are_completed_while_a_link_flaps() {
         assert_eq!(figure(row, "failed"), 0.0, "{row}");
         assert!(figure(row, "goodput_mbps") > 0.1, "{row}");
     }
-    // Bytes on a link of 20 Mbit/s.
+    // The link carries 20 Mbit/s.
     assert!(figure(&rows[0], "goodput_mbps") < 20.0, "{}", rows[0]);
     assert!(figure(&rows[0], "transfer_p50_ms") > 99.0, "{}", rows[0]);
     assert!(figure(&rows[1], "pings_lost") >= 1.0, "{}", rows[1]);

@@ -15,7 +15,7 @@ fn scenario(name: &str) -> String {
     fs::read_to_string(format!("{dir}/../../../scenarios/{name}.toml")).unwrap()
 }
 
-/// Runs a file's quick part of three seconds.
+/// Runs the quick part of a scenario for three seconds.
 fn run(text: &str, dir: &TempDir) -> Value {
     experiment(text, dir.path(), &["--quick", "--seconds", "3"])
 }
@@ -47,7 +47,7 @@ fn an_entry_that_expires_reorders_and_no_entry_does_not() {
 
     let hard = row(&document, "streams", "OpenFlow, hard 1 s");
     assert!((1200.0..=1276.0).contains(&number(hard, "sent")), "{hard}");
-    // At two expiries, of some six packets each.
+    // Two expiries reorder some six packets each.
     let reordered = number(hard, "reordered");
     assert!(reordered >= 1.0, "{hard}");
     assert!(number(hard, "detours") >= 2.0, "{hard}");
@@ -72,7 +72,7 @@ fn an_entry_that_expires_reorders_and_no_entry_does_not() {
     let reactive = row(&document, "pings", "reactive, D 17 ms");
     let counts = (number(reactive, "sent"), number(reactive, "lost"));
     assert_eq!(counts, (10.0, 0.0));
-    // The first one and its answer each ask the controller.
+    // The first request and its answer each go to the controller.
     let first = reactive["by_request_ms"][0].as_f64().unwrap();
     assert!(first > 17.0, "{reactive}");
     let plot = dir.path().join("out/fig_6-5.svg");

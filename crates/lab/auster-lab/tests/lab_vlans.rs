@@ -1,6 +1,6 @@
-//! VLANs and multicast on Open vSwitch: hosts with the same addresses talk in their own VLAN alone,
-//! members of a group receive every packet once, and a port that changes its VLAN at SIGHUP leaves
-//! the former one. As root.
+//! VLANs and multicast on Open vSwitch: hosts with the same addresses communicate only in their own
+//! VLAN, members of a group receive every packet once, and a port that changes its VLAN at SIGHUP
+//! leaves the former one. As root.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -14,16 +14,16 @@ use common::run;
 use common::running::{AUSTER, Running};
 use tempfile::TempDir;
 
-/// The hosts of each VLAN, on the three switches of a line. Those beside each other have the same
-/// addresses.
+/// The hosts of each VLAN, on the three switches of a line. Both hosts of a switch have the
+/// same addresses.
 const VLANS: [(u16, [u32; 3]); 2] = [(10, [1, 3, 5]), (20, [2, 4, 6])];
 
 const GROUP: &str = "239.1.1.1";
 /// The packets that a member receives before it ends.
 const WANTED: usize = 300;
 
-/// Receives until it has `WANTED` packets, the file in its second argument is there, or it has
-/// waited for long; prints the count and that of different packets.
+/// Receives until it has `WANTED` packets, the file in its second argument exists, or it has waited
+/// for long; prints the number of packets and of different packets.
 const RECEIVER: &str = r#"
 import os, socket, sys, time
 own, stop, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -43,7 +43,7 @@ while len(seen) < wanted and not os.path.exists(stop) and time.monotonic() < giv
 print(count, len(seen))
 "#;
 
-/// Sends numbered packets until the file in its second argument is there.
+/// Sends numbered packets until the file in its second argument exists.
 const SENDER: &str = r#"
 import os, socket, sys, time
 own, stop = sys.argv[1], sys.argv[2]
@@ -103,7 +103,7 @@ fn python(lab: &Lab, host: u32, program: &Path, stop: &Path) -> Child {
     command.spawn().expect("the program starts")
 }
 
-/// The counts that a receiver has printed: its packets, and those that differ.
+/// The counts that a receiver has printed: all packets, and different packets.
 fn counts(child: Child) -> (usize, usize) {
     let output = child.wait_with_output().expect("it ends");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

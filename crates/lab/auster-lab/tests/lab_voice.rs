@@ -1,4 +1,4 @@
-//! Voice beside a transfer, with queues and without, in the short form of scenarios/voice.toml. As
+//! Voice beside a transfer, with and without queues, in the short form of scenarios/voice.toml. As
 //! root, with Open vSwitch.
 
 #[path = "../../../auster/tests/common/mod.rs"]

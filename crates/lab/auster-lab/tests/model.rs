@@ -1,4 +1,4 @@
-//! `auster model`: held to what was measured, cell by cell, and to its scenario.
+//! `auster model`: compared with the measurements, cell by cell, and with its scenario.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -44,7 +44,7 @@ fn outside(document: &Value) -> Vec<String> {
     outside.map(words).collect()
 }
 
-/// Every cell that the model has, beside what was measured: how many are left out.
+/// Checks every cell of the model against the measurement. Returns the number of cells left out.
 fn holds_every_cell(path: &Path) -> usize {
     let output = model(&["--json", "--against", path.to_str().unwrap()]);
     let found = document(&output);
@@ -69,7 +69,7 @@ fn holds_every_cell(path: &Path) -> usize {
     theirs.len() - ours.len()
 }
 
-/// The handshakes and the host of the model were fitted to it; its relays were others.
+/// The model's handshakes and host were fitted to this measurement, which had other relays.
 #[test]
 fn every_measured_cell_of_overhead_is_within_a_tenth() {
     assert_eq!(holds_every_cell(&measured("overhead")), 5);
@@ -194,7 +194,7 @@ fn a_scenario_gives_tables_plots_and_the_same_again() {
             "wire-loss0-400-600B-rtt1ms-4agents.svg",
         ]
     );
-    // The columns are those of the bench, and what is saved stands below.
+    // The columns are those of the bench, with the savings below.
     let table = std::fs::read_to_string(kept.join("table.txt")).unwrap();
     for words in [
         "Overhead (400/600 bytes, RTT 1 ms, 2 agents), modelled: bytes/message [frames/message]",

@@ -1,5 +1,5 @@
-//! `auster papers`: the report says what is in the results and in the list, and nothing else; a run
-//! goes on after what fails, and says so.
+//! `auster papers`: the report has what is in the results and in the list, and nothing else; a run
+//! continues after a failed measurement, and reports it.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -148,7 +148,7 @@ impl Fixture {
             .unwrap()
     }
 
-    /// The page and the table, of whatever the results are now.
+    /// The page and the table from the current results.
     fn report(&self) -> (String, String) {
         let marks = "# Papers\n<!-- what follows is written by `auster papers report` -->\nold\n\
                      <!-- and ends here -->\nthe end\n";
@@ -235,7 +235,7 @@ fn the_report_says_what_the_results_say() {
     assert!(!table.contains("old"), "{table}");
 }
 
-/// Whatever is in the report has come from the results.
+/// Everything in the report comes from the results.
 #[test]
 fn a_raw_value_that_changes_changes_the_report() {
     let fixture = Fixture::new();
@@ -297,7 +297,7 @@ fn a_raw_value_that_changes_changes_the_report() {
     has(&text(&later), &["2026-11-23", "2 cores of slow"]);
     has(&later_table, &["[2026-11-23]"]);
 
-    // And back.
+    // The original document gives the original report again.
     fixture.put(&Fixture::document());
     assert_eq!(fixture.report(), (page, table));
 }
@@ -326,7 +326,7 @@ fn what_is_not_in_a_result_is_no_pass() {
     fixture.put(&document);
     has(&text(&fixture.report().0), &["reproduced, 1 of 4 measured"]);
 
-    // Of something else altogether.
+    // A result of a different command.
     fixture.put(&json!({ "bench": "channel" }));
     let output = fixture.run(&["report", "results", "--list", "papers.toml"]);
     assert_eq!(output.status.code(), Some(2));
@@ -440,7 +440,7 @@ at_most = 1
     let record: Value = serde_json::from_str(&read("all/run.json")).unwrap();
     assert_eq!(record["measurements"][1]["outcome"], "ran");
 
-    // Of the quick ones none fails; and what was there before is no result of this run.
+    // No quick command fails, and an earlier result is no result of this run.
     let output = run(&["-o", "all", "--quick"]);
     assert_eq!(output.status.code(), Some(5), "results are not overwritten");
     let output = run(&["-o", "all", "--quick", "--force"]);

@@ -1,5 +1,5 @@
 //! The project's own scenario of a controller that is killed while it sets up, with fewer rounds.
-//! `AUSTER_KILL_ROUNDS` is their number of each kind. As root, with Open vSwitch.
+//! `AUSTER_KILL_ROUNDS` is the number of rounds of each kind. As root, with Open vSwitch.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -30,10 +30,10 @@ fn whenever_it_is_killed_nothing_is_half_and_a_new_process_makes_it_whole() {
             }
         }
     };
-    // What there is to be half of: six links' ports and four hosts', two circuits both ways over
-    // four and two switches, and four policies on each switch, two of them a queue at each port.
-    // Of others: three entries and a meter of each switch, four ports' records of two rows, and one
-    // row alone.
+    // The parts that could be half done: six links' ports and four hosts', two circuits both ways
+    // over four and two switches, and four policies on each switch, two of them a queue at each
+    // port. Of others: three entries and a meter of each switch, four ports' records of two rows,
+    // and one row alone.
     let extent = rows("extent");
     all_are(
         &extent,

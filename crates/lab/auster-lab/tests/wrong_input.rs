@@ -1,8 +1,9 @@
-//! Wrong input to every command: one line that says what to do, the exit code that `--help`
-//! promises, soon, and nothing left behind. The project's own scenarios are right.
+//! Wrong input to every command: the command soon prints one line that says what to do, exits with
+//! the code that `--help` promises, and leaves nothing behind. The project's own scenarios are
+//! right.
 //!
-//! Each command runs in a mount namespace with an empty `/run`, so that what a lab would leave
-//! there is seen, and no lab of anybody else is.
+//! Each command runs in a mount namespace with an empty `/run`, so that a test sees what a lab
+//! would leave there, and sees no other labs.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -27,8 +28,8 @@ enum As {
 }
 use As::{Nobody, Root, RootWithoutTools};
 
-/// Words, user, exit code, and what the line must say. `{tcp}` and `{udp}` are ports in use; `{c1}`
-/// and `{s1}` are the flags of a controller's and a switch's certificates.
+/// Words, user, exit code, and the text that the line must contain. `{tcp}` and `{udp}` are ports
+/// in use; `{c1}` and `{s1}` are the flags of a controller's and a switch's certificates.
 type Case = (&'static str, As, i32, &'static str);
 
 #[test]
@@ -460,10 +461,10 @@ fn completions_man_and_what_is_no_command_say_what_is_wrong() {
     ]);
 }
 
-/// Longer than any of them takes on a busy machine.
+/// Longer than any command takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Tries all cases, and fails with every one that does not do as it should.
+/// Tries all cases, and fails with a list of every case that goes wrong.
 fn check(cases: &[Case]) {
     let place = Place::new();
     let untouched = listing(place.dir.path());
@@ -481,7 +482,7 @@ fn check(cases: &[Case]) {
     assert!(problems.is_empty(), "{}", problems.join("\n\n"));
 }
 
-/// A directory with all that the cases name, two ports in use, and the program.
+/// A directory with all files that the cases name, two ports in use, and the program.
 struct Place {
     dir: TempDir,
     tcp: TcpListener,
@@ -640,7 +641,7 @@ impl Place {
     }
 }
 
-/// The variable in the environment of everything that a case starts.
+/// The variable in the environment of every process that a case starts.
 const MARK: &str = "AUSTER_WRONG_INPUT_TEST";
 
 impl Ended {
@@ -651,7 +652,7 @@ impl Ended {
         if !self.said.contains(says) {
             self.problems.push(format!("it does not say '{says}'"));
         }
-        // The parser of command lines has a form of its own, with usage and a hint.
+        // The command line parser has its own form of error, with usage and a hint.
         let is_usage = self.said.starts_with("error: ") && code == 2;
         let is_one_line = self.said.lines().count() == 1 && self.said.starts_with("auster: ");
         if !is_usage && !is_one_line {
@@ -660,7 +661,7 @@ impl Ended {
     }
 }
 
-/// The exit code; `None`, and no process left, when it does not end.
+/// Returns the exit code; `None`, and no process left, when the command does not end.
 fn wait(child: &mut Child) -> Option<i32> {
     let give_up = Instant::now() + PATIENCE;
     while Instant::now() < give_up {

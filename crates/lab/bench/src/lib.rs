@@ -95,7 +95,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// The failure that ends a bench after its results, if a step failed and others did not. If nothing
+/// Returns the failure to report after the results, if a step failed and others did not. If nothing
 /// was measured, the bench ends at once with the step's failure.
 fn step_failed<T>(measured: &[T], step: &str, failure: Failure) -> Result<Failure, Failure> {
     match measured.is_empty() {

@@ -69,7 +69,7 @@ const TYPE_HELLO: u8 = 0;
 const TYPE_ECHO_REQUEST: u8 = 2;
 const TYPE_PACKET_IN: u8 = 10;
 const DELAY_MS_MAX: f64 = 10_000.0;
-/// Most bytes of delayed answers on one connection: a peer with more is not read.
+/// Bytes of delayed answers on one connection above which the peer is not read.
 const LATE_BYTES_MAX: usize = 16 << 20;
 
 pub fn run(args: Args) -> Result<(), Failure> {
@@ -280,7 +280,7 @@ impl<'a> Server<'a> {
                     continue;
                 }
                 if event.data() == TIMER {
-                    // What it says is when it ran out, which is known.
+                    // The result only reports the timer's expiry, which is known.
                     let _ = self.timer.wait();
                     let now = Instant::now();
                     let due = self.connections.iter().filter(|(_, c)| c.is_due(now));

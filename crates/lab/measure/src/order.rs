@@ -28,9 +28,9 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reordered {
     pub number: u64,
-    /// The number of packets by which the earliest packet that overtook it arrived before it.
+    /// The distance, in packets, from the earliest packet that overtook this one to this one.
     pub extent: u64,
-    /// The time from that packet's arrival to its own.
+    /// The time from the arrival of that earliest packet to the arrival of this one.
     pub late_ns: u64,
 }
 
@@ -138,7 +138,7 @@ mod tests {
         let verdict = judge(&stream(&[0, 1, 1, 2, 0, 3]));
         assert_eq!((verdict.received, verdict.duplicates), (4, 2));
         assert_eq!(verdict.reordered, []);
-        // A duplicate takes no place: 1 arrives right after 2.
+        // A duplicate does not count: 1 arrives right after 2.
         let verdict = judge(&stream(&[0, 2, 0, 1]));
         assert_eq!(verdict.reordered[0].extent, 1);
     }
@@ -185,7 +185,7 @@ mod tests {
             prop_assert_eq!(reordered(&numbers), [(late, by, by)]);
         }
 
-        /// Against the definition read word for word, in quadratic time.
+        /// Compares with the definition, implemented word for word in quadratic time.
         #[test]
         fn any_order_as_defined(
             mut numbers in Just((0..60).collect::<Vec<u64>>()).prop_shuffle(),

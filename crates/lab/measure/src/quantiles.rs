@@ -29,8 +29,8 @@ impl Quantiles {
     }
 }
 
-/// The least of the sorted values that a share `q` of them does not exceed. There must be at least
-/// one value.
+/// The least of the sorted values with a share `q` of all values at or below it. There must be at
+/// least one value.
 pub fn nearest_rank(sorted: &[f64], q: f64) -> f64 {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::quantiles::nearest_rank;
 
-/// A summary of samples. All fields are zero without samples; the unit is that of the samples.
+/// A summary of samples, in the samples' unit. All fields are zero without samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     pub count: u64,
@@ -83,7 +83,7 @@ impl Summary {
     }
 }
 
-/// A few values: their median and their ends.
+/// The median, the ends and the mean of a few values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     pub median: f64,

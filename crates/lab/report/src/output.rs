@@ -17,7 +17,7 @@ use measure::stats;
 /// The refusal to overwrite a measurement's results.
 pub const HAS_RESULTS: &str = "it has results; name another directory, or overwrite by --force";
 
-/// The file that marks a directory as one of results.
+/// The file that marks a directory of results.
 const DOCUMENT: &str = "result.json";
 
 #[derive(clap::Args)]
@@ -94,8 +94,8 @@ impl Measurement<'_> {
     }
 }
 
-/// The document that a bench publishes. `settings` and `runs` are the bench's own;
-/// `docs/schema/` has a schema for each.
+/// The document that a bench publishes. `settings` and `runs` differ between benches;
+/// `docs/schema/` has a schema for each bench.
 #[derive(Debug, Serialize)]
 struct Document<S: Serialize, R: Serialize> {
     bench: &'static str,
@@ -104,7 +104,7 @@ struct Document<S: Serialize, R: Serialize> {
     machine: Machine,
     settings: S,
     runs: R,
-    /// Whether a signal ended the measurement: the figures are those until then.
+    /// Whether a signal ended the measurement. If so, the figures cover the time until the signal.
     interrupted: bool,
 }
 

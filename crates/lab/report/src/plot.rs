@@ -63,7 +63,7 @@ pub struct Bars {
 }
 
 impl Plot {
-    /// Lines over linear axes; the first label is that of x.
+    /// Lines over linear axes. The first label is for the x axis.
     pub fn new(title: impl Into<String>, labels: [&str; 2], series: Vec<Series>) -> Plot {
         let [x_label, y_label] = labels.map(str::to_string);
         Plot {
@@ -92,7 +92,7 @@ impl Plot {
         }
     }
 
-    /// The picture. Points that an axis cannot show, such as 0 on a logarithmic one, are left out.
+    /// Draws the picture, without points that an axis cannot show, such as 0 on a logarithmic axis.
     pub fn lines(&self) -> String {
         let shown = |(x, y): &(f64, f64)| {
             (x.is_finite() && (!self.x_log || *x > 0.0))
@@ -293,7 +293,7 @@ fn wrap(name: &str, width: f64) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Elements in order, if the text nests, quotes and escapes as XML must.
+    /// Returns the elements in order; fails unless the text nests, quotes and escapes as XML must.
     fn elements(svg: &str) -> Vec<&str> {
         let (mut open, mut seen, mut rest) = (vec![], vec![], svg);
         while let Some(start) = rest.find('<') {

@@ -68,12 +68,12 @@ pub struct Outcome {
     pub hosts: usize,
     /// Time to bring up namespaces, wires and switches, without a controller.
     pub network_up_s: f64,
-    /// From here on: since the controller was started.
+    /// Time since the start of the controller, as in the next two fields.
     pub connected_s: Option<f64>,
     pub links_found_s: Option<f64>,
-    /// When a round of pings over all pairs had ended without loss.
+    /// The time when a round of pings over all pairs had ended without loss.
     pub reachable_s: Option<f64>,
-    /// Rounds until then; 1 means that no packet was lost at all.
+    /// Rounds of pings until that time; 1 means that no packet was lost at all.
     pub rounds: usize,
     pub pairs: Vec<Pair>,
     pub first_ms: Quantiles,
@@ -101,7 +101,7 @@ pub struct Pair {
     pub lost: usize,
     pub first_ms: Option<f64>,
     pub later_ms: Vec<Option<f64>>,
-    /// Under the scenario's traffic, if there was any.
+    /// Packets lost under the scenario's traffic, if there was any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic_lost: Option<usize>,
 }
@@ -163,7 +163,7 @@ pub fn write(
     results.write("pings.csv", csv.as_bytes())
 }
 
-/// A line per packet: from, to, the time it was sent, and its round trip or nothing.
+/// A line per packet: from, to, the time of sending, and the round trip if there was an answer.
 pub fn raw_lines(topology: &Topology, samples: &[Sample]) -> Vec<String> {
     let line = |sample: &Sample| {
         let [from, to] = [sample.from, sample.to].map(|n| &topology.hosts[n].name);

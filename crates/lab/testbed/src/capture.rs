@@ -12,9 +12,9 @@ use nix::sys::time::TimeSpec;
 
 use crate::netns;
 
-/// Takes the frames that were received.
+/// A receiver of captured frames.
 pub trait Listener: Send + 'static {
-    /// Returns whether the frame counts as one that was waited for.
+    /// Handles a frame. Returns whether the frame counts as an awaited one.
     fn hear(&mut self, frame: &[u8], at_ns: u64) -> bool;
 }
 
@@ -22,7 +22,7 @@ pub trait Listener: Send + 'static {
 const BUFFER_BYTES: usize = 64 << 20;
 /// The largest frame of a loopback.
 const FRAME_BYTES_MAX: usize = 65_600;
-/// The time of arrival is the kernel's, so nothing is gained by being woken for each frame.
+/// The kernel records the time of arrival, so waking for each frame would gain nothing.
 const REST: Duration = Duration::from_millis(5);
 
 /// A thread that listens until [`Capture::close`].
@@ -64,12 +64,12 @@ impl<L: Listener> Capture<L> {
         })
     }
 
-    /// The number of frames so far that counted.
+    /// The number of frames so far that the listener counted.
     pub fn heard(&self) -> u64 {
         self.heard.load(Ordering::Relaxed)
     }
 
-    /// Stops. Returns the listener with its results, and the number of frames missed.
+    /// Stops the capture. Returns the listener with its results, and the number of frames missed.
     pub fn close(mut self) -> io::Result<(L, u64)> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use sim::link::{Burst, Jitter, LinkConfig};
 
-/// An impairment of a link in both directions. The default of each field is a wire's: no delay, no
+/// An impairment of a link in both directions. By default a link is a plain wire: no delay, no
 /// loss, no limit.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,7 +19,7 @@ pub struct Impairment {
     pub loss_percent: Option<f64>,
     /// The mean length, in frames, of the bad times in which frames are lost.
     pub burst_frames: Option<f64>,
-    /// Loss of the frames in a bad time; all of them if not given.
+    /// Loss of the frames in a bad time; all frames if not given.
     pub burst_loss_percent: Option<f64>,
     pub rate_mbps: Option<f64>,
     pub queue_bytes: Option<u64>,
@@ -96,7 +96,7 @@ impl FromStr for Impairment {
     }
 }
 
-/// The words that [`Impairment::config`] reads back.
+/// Formats a link's configuration as the words that [`Impairment::config`] reads back.
 pub fn words(config: &LinkConfig) -> String {
     let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
     let (spread, normal) = match config.jitter {

@@ -54,11 +54,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// `None` when there is no such process (any more).
+    /// Finds a process by its pid; `None` when there is no such process (any more).
     pub fn find(role: &str, pid: i32) -> Option<Process> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is the command in parentheses and may hold anything; the last ')' ends
-        // it. State is the next field, number 3.
+        // The second field is the command in parentheses and may contain anything; the last ')'
+        // ends it. State is the next field, number 3.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         if fields.next()? == "Z" {
             return None;
@@ -238,7 +238,7 @@ impl Ledger {
         let _ = fs::remove_file(record_path(&self.record.id));
     }
 
-    /// Replaces the file whole, so that a reader never sees half a record.
+    /// Replaces the whole file at once, so that a reader never sees half a record.
     fn save(&self) -> Result<(), Failure> {
         let path = record_path(&self.record.id);
         let draft = path.with_extension("draft");
@@ -274,7 +274,7 @@ fn age(path: &Path) -> Option<Duration> {
     fs::metadata(path).ok()?.modified().ok()?.elapsed().ok()
 }
 
-/// Four hex digits leave room for the parts' names in the kernel's 15 characters.
+/// An id of four hex digits, which leaves room for the parts' names in the kernel's 15 characters.
 fn random_id() -> Result<String, Failure> {
     let mut bytes = [0u8; 2];
     fs::File::open("/dev/urandom")

@@ -1,6 +1,6 @@
 //! Networks on this machine: namespaces, Open vSwitch, impaired links, controllers, probes.
 
-// The pages are read beside the source: links may lead to private items.
+// The pages are read beside the source: links may point to private items.
 #![allow(rustdoc::private_intra_doc_links)]
 
 pub mod capture;

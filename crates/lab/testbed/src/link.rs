@@ -82,7 +82,7 @@ pub struct Report {
 const FRAMES_PER_TURN: usize = 64;
 /// The largest frame a TAP device hands over, with room: 64 KiB and an Ethernet header.
 const FRAME_BYTES_MAX: usize = 65_600;
-/// Where the EtherType of an untagged frame is, and the two that mean IP.
+/// The position of the EtherType in an untagged frame, and the two EtherTypes of IP.
 const ETHERTYPE: std::ops::Range<usize> = 12..14;
 const IP_ETHERTYPES: [[u8; 2]; 2] = [[0x08, 0x00], [0x86, 0xdd]];
 /// The number of lost frames that are reported one by one.

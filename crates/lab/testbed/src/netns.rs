@@ -114,7 +114,8 @@ pub fn open_packet_sender(namespace: &str, device: &str) -> io::Result<OwnedFd> 
 }
 
 /// A socket that sees the Ethernet frames that a device receives, each with the kernel's time of
-/// arrival, and none that it sends: on a loopback each frame is then seen once.
+/// arrival. Frames that the device sends are left out, so that on a loopback each frame is seen
+/// once.
 pub fn open_packet_listener(
     namespace: &str,
     device: &str,
@@ -129,7 +130,7 @@ pub fn open_packet_listener(
 pub fn open_packet_listener_here(device: &str, buffer_bytes: usize) -> io::Result<OwnedFd> {
     let opened = open_packet_here(device, SockProtocol::EthAll.into())?;
     let one: libc::c_int = 1;
-    // SAFETY: the option is one `int`, of the length said, and the kernel keeps no pointer.
+    // SAFETY: the option is one `int`, of the stated length, and the kernel keeps no pointer.
     let done = unsafe {
         libc::setsockopt(
             opened.as_raw_fd(),
@@ -164,8 +165,8 @@ fn prepare_to_listen(opened: &OwnedFd, buffer_bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives every packet socket of another process this much room for what arrives: Open vSwitch takes
-/// the system's default, and has no setting for it.
+/// Sets the receive buffer of every packet socket of another process: Open vSwitch uses the
+/// system's default, and has no setting for it.
 pub fn widen_packet_sockets(process: u32, buffer_bytes: usize) -> io::Result<()> {
     // SAFETY: takes and returns numbers.
     let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
@@ -218,7 +219,7 @@ fn read_option<T: Copy>(
     Ok(())
 }
 
-/// Frames that a packet socket had no room for since the last call.
+/// The number of frames since the last call that a packet socket had no room for.
 pub fn packet_drops(socket: &OwnedFd) -> io::Result<u64> {
     let mut statistics = libc::tpacket_stats {
         tp_packets: 0,

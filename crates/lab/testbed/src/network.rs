@@ -28,7 +28,7 @@ use cli::failure::Failure;
 pub const CONTROLLER_ADDRESS: &str = "192.168.255.1";
 pub const SWITCHES_ADDRESS: &str = "192.168.255.2";
 
-/// The namespace parts of a lab; hosts have their own names.
+/// Parts in the names of a lab's namespaces; the part of a host is its name.
 pub const SWITCHES: &str = "sw";
 pub const CONTROLLER: &str = "c";
 
@@ -136,8 +136,8 @@ impl Network {
         Ok(child)
     }
 
-    /// Ends the process of a role with SIGKILL: it has no last words, and does not count as a
-    /// casualty.
+    /// Ends the process of a role with SIGKILL: the process cannot log a last line, and does not
+    /// count as a casualty.
     pub fn kill(&mut self, role: &str) -> Result<(), Failure> {
         self.end(role, Signal::SIGKILL)
     }
@@ -195,8 +195,8 @@ impl Network {
         Some(format!("{} ended ({status})", role.unwrap_or("a process")))
     }
 
-    /// Waits until `holds` returns true. Fails with `late` after this time, and with the last words
-    /// in `log` when a process of the lab ends.
+    /// Waits until `holds` returns true. Fails with `late` after this time, and with the last line
+    /// of `log` when a process of the lab ends.
     pub fn wait_until(
         &mut self,
         time: Duration,
@@ -583,7 +583,7 @@ impl Wire {
         here.map(|(_, device)| device.clone()).collect()
     }
 
-    /// The words for this link on the link relay's command line.
+    /// The argument for this link on the link relay's command line.
     fn words(&self) -> String {
         let [a, b] = self
             .ends
@@ -593,7 +593,7 @@ impl Wire {
     }
 }
 
-/// Lines that set the switches' devices up, the one towards the controller with its address.
+/// Lines that set the switches' devices up and give the device towards the controller its address.
 fn up(devices: &[String]) -> Vec<String> {
     let address = format!("addr add {SWITCHES_ADDRESS}/30 dev {SWITCHES_DEVICE}");
     let is_control = devices.iter().any(|device| device == SWITCHES_DEVICE);

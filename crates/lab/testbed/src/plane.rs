@@ -619,7 +619,7 @@ pub fn make_certificates(pki: &Path) -> Result<(), Failure> {
     make_certificates_for(pki, CONTROLLER_ADDRESS)
 }
 
-/// [`make_certificates`] for a controller that is elsewhere.
+/// [`make_certificates`] for a controller at another address.
 fn make_certificates_for(pki: &Path, controller: &str) -> Result<(), Failure> {
     let host = ["--host", controller];
     for (words, more) in [
@@ -695,7 +695,7 @@ pub fn set_controllers(network: &Network, target: &str) -> Result<(), Failure> {
 
 /// Waits until something listens on a TCP port of one of the lab's namespaces.
 ///
-/// `log` is the log of the process that should listen; the reason is there if it does not.
+/// `log` is the log of the process that should listen; if it does not, the log has the reason.
 pub fn wait_for_listener(
     network: &mut Network,
     part: &str,

@@ -1,7 +1,7 @@
 //! ICMP echo between hosts, from one thread: a raw socket in each host's namespace.
 //!
-//! This is quicker than a ping process per pair, and separates round trips that such processes mix:
-//! that of a pair's first packet, in which the controller takes part, and those of later packets.
+//! This is quicker than a ping process per pair, and separates two round trips that such processes
+//! mix: the first packet's, in which the controller takes part, and the later packets'.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -220,7 +220,7 @@ impl Prober {
                 let sample = usize::try_from(number)
                     .ok()
                     .and_then(|n| self.samples.get_mut(n));
-                // The first answer counts; a duplicate is not a second one.
+                // Only the first answer counts; a duplicate is ignored.
                 if let Some(sample) = sample.filter(|s| s.from == host && s.rtt.is_none()) {
                     sample.rtt = Some(now.saturating_sub(sample.sent));
                 }

@@ -46,7 +46,7 @@ pub struct Bytestream {
     /// The sequence number of the next byte; `None` before the first segment.
     next: Option<u32>,
     part: Vec<u8>,
-    /// Missed segments; after one, reading resumes at a message's header.
+    /// Gaps where segments were missed; after a gap, reading resumes at a message's header.
     pub gaps: u64,
 }
 

@@ -24,7 +24,8 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("ovs-vswitchd", "openvswitch-switch"),
 ];
 
-/// Fails, before anything is made, with one line that names all that is missing.
+/// Checks for root and the tools of a lab before anything is made. Fails with one line that names
+/// all that is missing.
 pub fn require_network_tools() -> Result<(), Failure> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::machine(
@@ -100,7 +101,7 @@ fn marked_command(
         .env("OVS_LOGDIR", dir)
         .env("OVS_DBDIR", dir)
         .stdin(Stdio::null())
-        // A process that outlives `lab up` must not hold its caller's pipes open.
+        // A process that outlives `lab up` must not keep its caller's pipes open.
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0);
@@ -122,7 +123,7 @@ pub fn path() -> Result<OsString, Failure> {
 }
 
 /// Runs a command to its end with a shell on the machine itself. An error has the last line of the
-/// command's errors.
+/// command's standard error.
 pub fn shell(words: &str) -> Result<(), String> {
     let mut shell = Command::new("sh");
     shell.args(["-c", words]).stdin(Stdio::null());
@@ -135,8 +136,8 @@ pub fn shell(words: &str) -> Result<(), String> {
     Err(format!("{last} ({})", output.status))
 }
 
-/// The shell of a lab, for threads beside the one that changes its network. Commands start in the
-/// lab's directory and find its Open vSwitch and `auster`.
+/// The shell of a lab, for threads other than the one that changes its network. Commands start in
+/// the lab's directory and find its Open vSwitch and `auster`.
 #[derive(Clone, Debug)]
 pub struct Shell {
     id: String,

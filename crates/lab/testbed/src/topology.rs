@@ -20,7 +20,7 @@ pub const FORMS: &str = "single,N | linear,N | ring,N | tree,depth=D,fanout=F | 
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
-    /// The words or the file that it was made from.
+    /// The words or the file that the topology was made from.
     pub name: String,
     pub switches: Vec<Switch>,
     pub hosts: Vec<Host>,
@@ -186,7 +186,7 @@ impl Topology {
 /// A topology in words, before it is built.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
-    /// One switch; the number is that of its hosts.
+    /// One switch with this number of hosts.
     Single {
         hosts: usize,
     },
@@ -266,7 +266,7 @@ impl Form {
     }
 }
 
-/// Level by level, the root first, so that `s1` is the root.
+/// Builds a tree level by level, the root first, so that `s1` is the root.
 fn build_tree(t: &mut Topology, depth: usize, fanout: usize, per_edge: usize) {
     let mut levels = vec![t.add_switches(1)];
     for level in 1..depth {
@@ -280,8 +280,8 @@ fn build_tree(t: &mut Topology, depth: usize, fanout: usize, per_edge: usize) {
     }
 }
 
-/// Cores first, then pod by pod: aggregation, then edge. Aggregation switch `a` of every pod joins
-/// the `a`th group of k/2 cores.
+/// Builds the cores first, then pod by pod: aggregation, then edge. Aggregation switch `a` of every
+/// pod joins the `a`th group of k/2 cores.
 fn build_fat_tree(t: &mut Topology, k: usize, per_edge: usize) {
     let half = k / 2;
     let cores = t.add_switches(half * half);

@@ -32,7 +32,7 @@ pub struct Leaf {
     pub names: Vec<String>,
     pub usage: Vec<ExtendedKeyUsagePurpose>,
     pub is_expired: bool,
-    /// From when it is made.
+    /// Lifetime from the time of issue.
     pub lasts: Option<Duration>,
 }
 
@@ -127,12 +127,12 @@ impl Pki {
         Arc::new(self.issue(name, leaf).load().unwrap())
     }
 
-    /// A controller that takes switches only.
+    /// A controller that accepts switches only.
     pub fn controller(&self) -> Security {
         Security::new(self.credentials("ctl", &Leaf::of(Role::Controller))).expecting(Role::Switch)
     }
 
-    /// A switch that takes controllers only.
+    /// A switch that accepts controllers only.
     pub fn switch(&self) -> Security {
         Security::new(self.credentials("sc", &Leaf::datapath(7))).expecting(Role::Controller)
     }

@@ -1,4 +1,4 @@
-//! A scripted switch: it answers what a controller asks to set it up, and nothing else by itself.
+//! A scripted switch: it answers a controller's set-up requests, and nothing else by itself.
 #![allow(dead_code, reason = "each test binary uses its part of it")]
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct Switch<R, W> {
     pub writer: W,
     pub datapath_id: DatapathId,
     input: BytesMut,
-    /// Messages it was sent while it was set up or asked for something else.
+    /// Messages received while the switch was set up or asked for something else.
     pub kept: Vec<Frame>,
     pub features_requests: usize,
 }
@@ -35,8 +35,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
         }
     }
 
-    /// Says HELLO and answers up to the controller's first echo, which it sends when the switch is
-    /// up. `None` when the controller closed the connection instead.
+    /// Sends HELLO and answers the controller up to its first echo request, which it sends once the
+    /// switch is up. Returns `None` if the controller closed the connection instead.
     pub async fn set_up(&mut self) -> Option<()> {
         self.send(0, &Message::Hello(Hello::offering(&[Version::V13])))
             .await?;
@@ -76,7 +76,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
             .expect("neither a message nor the end")
     }
 
-    /// Sends an echo request and waits for its reply; how long that took.
+    /// Sends an echo request, waits for its reply, and returns the time that this took.
     pub async fn echo(&mut self, xid: u32) -> Option<Duration> {
         let since = std::time::Instant::now();
         let text = Bytes::from_static(b"are you there");
@@ -91,7 +91,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
         }
     }
 
-    /// Answers one message of the controller; whether it was an echo request.
+    /// Answers one message of the controller. Returns whether it was an echo request.
     pub async fn answer(&mut self, frame: &Frame) -> Option<bool> {
         let is_echo = frame.kind() == openflow::MessageKind::EchoRequest;
         let reply = match decode(frame).unwrap() {

@@ -80,7 +80,7 @@ pub fn packet_in(channel: u64, port: u32, key: u64) -> Tag {
     }
 }
 
-/// How many messages have come by `now` at `load` times the line's rate.
+/// The number of messages that have arrived by `now` at `load` times the line's rate.
 pub fn arrivals(now: Instant, load: f64) -> u64 {
     (now.as_nanos() as f64 * load / (NANOS_PER_BYTE * u64::from(MESSAGE_BYTES)) as f64) as u64
 }
@@ -131,9 +131,9 @@ impl Line {
         Some((tag, number))
     }
 
-    /// Runs for `span`. `arrived` says how many packet-ins of a queue have come by a time, each of
-    /// another flow and all by one port per queue; `sent` is called with what went, and how long it
-    /// waited until it began.
+    /// Runs for `span`. `arrived` returns the number of packet-ins of a queue that have arrived by
+    /// a time, each of another flow and all from one port per queue. `sent` is called with each
+    /// message sent, and with its wait until sending began.
     pub fn run(
         &mut self,
         span: Duration,

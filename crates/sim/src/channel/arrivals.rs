@@ -10,8 +10,8 @@ pub enum Arrivals {
     Even,
     /// Independent of each other: a Poisson process.
     Poisson,
-    /// Poisson while a burst lasts, nothing between bursts; both last exponential times with these
-    /// means. The mean rate is the source's.
+    /// Poisson during a burst, nothing between bursts; the lengths of both are exponential with
+    /// these means. The mean rate is the source's.
     Bursts { on: Duration, off: Duration },
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// `None` for a source that never sends.
+    /// Returns `None` for a source that never sends.
     pub fn new(arrivals: Arrivals, per_second: f64, seed: u64) -> Option<Source> {
         if per_second <= 0.0 {
             return None;
@@ -50,7 +50,7 @@ impl Source {
             burst_end: 0,
         };
         if arrivals == Arrivals::Even {
-            // So that the first gap ends anywhere within one gap of the start.
+            // The first gap ends anywhere within one gap of the start.
             source.at = scale(source.gap, source.random.next());
             source.at = source.at.wrapping_sub(source.gap);
         }
@@ -80,7 +80,7 @@ impl Source {
         }
     }
 
-    /// An exponential draw, by von Neumann's comparison of even draws: exact, and without a
+    /// An exponential draw, by von Neumann's comparison of uniform draws: exact, and without a
     /// logarithm, which differs between machines. A run of falling draws of odd length ends it.
     fn exponential(&mut self, mean: u64) -> u64 {
         let mut whole = 0;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     /// Mean and deviation of an exponential gap are equal; one in e is above the mean, one in e²
-    /// above twice. Five deviations of each estimate.
+    /// above twice. The tolerance is five deviations of each estimate.
     #[test]
     fn poisson_gaps_are_exponential() {
         let gaps = gaps(Arrivals::Poisson, 1);

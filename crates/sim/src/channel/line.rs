@@ -26,7 +26,7 @@ pub struct LineSetup {
 pub(super) struct Message {
     pub wire_bytes: u32,
     pub owner: Owner,
-    /// When it was offered to this line.
+    /// Time at which the message was offered to this line.
     pub entered: Instant,
 }
 
@@ -83,8 +83,8 @@ impl Line {
     }
 
     /// Queues a message and adds the messages lost for it to `lost`. The scheduler sheds
-    /// packet-ins. In production nothing else is shed; the published model drops it at the tail of
-    /// a full queue, and so does this line.
+    /// packet-ins. In production nothing else is shed; the published model drops other messages at
+    /// the tail of a full queue, and so does this line.
     pub fn offer(&mut self, now: Instant, tag: Tag, message: Message, lost: &mut Vec<Owner>) {
         self.tally.offered += 1;
         let queue = usize::from(tag.queue);

@@ -39,8 +39,8 @@ pub struct Setup {
     /// The policy map of both ends.
     pub map: PolicyMap,
     pub line: LineSetup,
-    /// Time the controller takes for an answer. `controller_jitter` adds an even random share of
-    /// itself. Without jitter, answers keep step with the wire: in a run, either all or none of
+    /// Time the controller takes for an answer. `controller_jitter` adds a uniformly random share
+    /// of itself. Without jitter, answers keep step with the wire: in a run, either all or none of
     /// them would find the queue full.
     pub controller: Duration,
     pub controller_jitter: Duration,
@@ -54,7 +54,7 @@ pub struct Setup {
     pub is_answered: bool,
     /// Time during which transactions begin.
     pub duration: Duration,
-    /// The longest time for transactions still under way after that.
+    /// Maximum time after that for transactions still under way.
     pub drain: Duration,
 }
 

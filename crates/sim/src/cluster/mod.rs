@@ -209,7 +209,7 @@ enum Place {
 }
 
 impl World {
-    /// A world whose members are not started.
+    /// Creates a world whose members are not started.
     pub fn new(seed: u64, members: usize, switches: usize, shards: u16) -> World {
         let node = |n: usize| Node {
             id: MemberId::new(&format!("m{n}")).expect("a name"),
@@ -273,7 +273,7 @@ impl World {
         world
     }
 
-    /// A world whose members have all been ready for three seconds.
+    /// Creates a world whose members have all been ready for three seconds.
     pub fn started(seed: u64, members: usize, switches: usize, shards: u16) -> World {
         let mut world = World::new(seed, members, switches, shards);
         for member in 0..members {
@@ -415,7 +415,7 @@ impl World {
         }
     }
 
-    /// An operator moves a shard to a member.
+    /// Has an operator move a shard to a member.
     pub fn ask_move(&mut self, shard: ShardId, to: usize) {
         if self.store.is_up {
             self.note(|| format!("move {shard} to {to}"));
@@ -425,7 +425,7 @@ impl World {
         }
     }
 
-    /// An operator drains a member, or undoes it.
+    /// Has an operator drain a member, or undo the drain.
     pub fn set_drained(&mut self, member: usize, is_drained: bool) {
         if self.store.is_up {
             self.note(|| format!("drained {member}: {is_drained}"));
@@ -570,8 +570,8 @@ impl World {
         }
     }
 
-    /// The time by which all members have noticed that the store was restored: none does while it
-    /// is down.
+    /// The time by which all members have noticed that the store was restored: no member does while
+    /// the store is down.
     fn noticed_at(&self) -> Instant {
         match self.store.is_up {
             true => self.now + UNNOTICED_MAX,
@@ -596,7 +596,7 @@ impl World {
             .push(at, Event::Connect(switch, member, process));
     }
 
-    /// A switch loses its power and its generation.
+    /// Has a switch lose its power and its generation.
     pub fn reboot(&mut self, switch: usize) {
         for member in 0..self.nodes.len() {
             self.disconnect(switch, member);
@@ -767,7 +767,7 @@ impl World {
     }
 
     /// Whether this write may give a shard to another owner: the owner was suspected, has no entry,
-    /// or is to leave, or an operator wants it. `None` if the owner stays.
+    /// or is to leave, or an operator asked for the change. `None` if the owner stays.
     fn reason(&self, member: usize, request: &StoreRequest) -> Option<bool> {
         let StoreRequest::PutOwn { shard, order, .. } = request else {
             return None;
@@ -787,8 +787,8 @@ impl World {
         Some(is_leaving || is_taken || is_asked || !self.hears(member, owner))
     }
 
-    /// Checks that every member with an entry reads the schema in use, and that all writes are in
-    /// it.
+    /// Checks that every member with an entry reads the schema in use, and that all writes use this
+    /// schema.
     fn check_form(&mut self, member: usize, is_too_old: bool, sent: &Request) {
         let (form, request, in_use) = (sent.form, &sent.request, self.store.schema());
         if let StoreRequest::PutSchema { schema, .. } = request {
@@ -876,7 +876,7 @@ impl World {
             return;
         };
         match input {
-            // Another timer for the same time has had its turn.
+            // Another timer for the same time was handled already.
             Input::Timer if node.timer_at.is_none_or(|at| now < at) => return,
             Input::Timer => {
                 node.timer_at = None;
@@ -1023,7 +1023,7 @@ impl World {
         self.events.push(at, Event::Switch(switch, member, id, to));
     }
 
-    /// The application writes to each switch that it serves.
+    /// Has the application write to each switch that it serves.
     fn write(&mut self, member: usize) {
         // The outputs of earlier input are drained first, as the driver does.
         self.drain(member);
@@ -1140,7 +1140,7 @@ impl World {
         }
     }
 
-    /// Whether a member has received a heartbeat of another within the time of three heartbeats.
+    /// Whether a member has received a heartbeat of another within three heartbeat intervals.
     fn hears(&self, member: usize, other: &MemberId) -> bool {
         let silence = Duration::from_millis(300);
         let other = self.nodes.iter().position(|node| node.id == *other);

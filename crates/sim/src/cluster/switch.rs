@@ -86,8 +86,8 @@ impl ModelSwitch {
         (RoleAnswer::Reply(reply), demoted)
     }
 
-    /// Handles a write of a member. Returns whether its role allows it. An error is another writer
-    /// since the last change of roles.
+    /// Handles a write of a member. Returns whether its role allows it. Returns an error if another
+    /// member has written since the last change of roles.
     pub fn write(&mut self, from: usize) -> Result<bool, String> {
         let role = self.connections[from].map(|connection| connection.role);
         if role != Some(Role::Primary) && role != Some(Role::Equal) {

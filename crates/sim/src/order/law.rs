@@ -124,7 +124,7 @@ impl Judge {
         self.sent.len() as u64 - self.delivered
     }
 
-    /// The number of missing messages other than packet-ins: nothing else may be shed.
+    /// The number of missing messages other than packet-ins: only packet-ins may be shed.
     pub fn lost(&self) -> u64 {
         let may_be_shed = |sent: &&Sent| {
             self.direction == Direction::ToController && matches!(sent.rank, Rank::Flow(_))
@@ -144,7 +144,7 @@ impl Judge {
         if before.fences != scope.out.fences {
             return Some("crossed a fence");
         }
-        // Packets before it need not be out.
+        // Earlier packets need not have come out.
         let is_packet = matches!(rank, Rank::Flow(_));
         if scope.out.wides < before.wides || scope.out.wides > before.wides && !is_packet {
             return Some("crossed a change of more than one key");

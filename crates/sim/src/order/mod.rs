@@ -90,7 +90,7 @@ pub struct Network {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breaks {
     Never,
-    /// A break each time this much time has passed, while there are messages to send.
+    /// A break after each period of this length, while there are messages to send.
     Every(Duration),
     /// This number of breaks, spread evenly over the messages as they are made.
     Times(u64),
@@ -230,7 +230,7 @@ struct Talk {
     left: u64,
     /// Bytes made that the session has not taken yet.
     unread: BytesMut,
-    /// When each message was made, by number.
+    /// Time at which each message was made, by number.
     came: Vec<Instant>,
 }
 
@@ -243,7 +243,7 @@ impl Talk {
         Some(made.frame)
     }
 
-    /// How long ago a message of this talk was made.
+    /// Time since a message of this talk was made.
     fn age(&self, now: Instant, frame: &Frame) -> Duration {
         let number = frame.xid().0 & ((1 << DOMAIN_SHIFT) - 1);
         let came = self.came.get(number as usize);

@@ -353,7 +353,7 @@ impl Pair {
         }
     }
 
-    /// Sends a packet of this length. Returns its arrival time, the times it is lost included.
+    /// Sends a packet of this length. Returns its arrival time, including a delay for each loss.
     fn transmit(&mut self, now: Instant, at: usize, bytes: usize) -> Instant {
         let nanos = bytes as u64 * 8 * 1_000_000_000 / self.network.rate_bps;
         let sent = now + Duration::from_nanos(nanos);

@@ -267,8 +267,8 @@ impl Script {
         self.encoded(number, &message)
     }
 
-    /// A message of any other kind in this direction, by its type alone; the relays do not read its
-    /// body.
+    /// A message of any other kind in this direction. Only its type matters; the relays do not read
+    /// its body.
     fn other(&mut self, number: u32) -> (Frame, Rank) {
         use MessageKind as K;
         const TO_SWITCH: [MessageKind; 18] = [

@@ -168,8 +168,9 @@ fn quic_room(message_bytes: u32) -> u32 {
     MTU - (quic_packet(message_bytes) - PHYSICAL)
 }
 
-/// Numbers and their probabilities, for all numbers likelier than 10^-16 of the likeliest one. They
-/// are built from there by ratios, which needs no factorial and gives the same bits everywhere.
+/// Numbers and their probabilities, for all numbers with more than 10^-16 of the greatest
+/// probability. They are built from the likeliest number by ratios, which needs no factorial and
+/// gives the same bits everywhere.
 fn poisson(mean: f64) -> Vec<(u64, f64)> {
     const NEGLIGIBLE: f64 = 1e-16;
     let mode = mean.floor() as u64;

@@ -171,7 +171,7 @@ impl Controller {
         }
     }
 
-    /// The time of the next action that no message asks for.
+    /// The time of the next action that no message triggers.
     pub fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let read = match self.policy {
             _ if self.is_reading => None,
@@ -234,7 +234,7 @@ impl Controller {
     ) {
         let coarse = self.coarse_key(key, destination);
         if self.keeper.contains(&key) || self.keeper.contains(&coarse) {
-            // The entry is on its way; the packet goes by itself.
+            // The entry is already on its way, so only the packet is sent.
             return;
         }
         let admission = self.keeper.install(now, key, false);

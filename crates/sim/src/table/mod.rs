@@ -60,7 +60,7 @@ pub struct Outcome {
     /// The number of evicted entries whose flow was active: the flow sent before and after the
     /// eviction, both within its last gap, and while the entry would still have existed.
     pub evicted_active: u64,
-    /// Likewise, where more entries were in use than fit; not counted in the former.
+    /// Likewise, where more entries were in use than fit; not counted in the field above.
     pub evicted_pausing: u64,
     pub evicted_pausing_active: u64,
     pub occupancy_max: u32,

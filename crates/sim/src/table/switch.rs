@@ -7,7 +7,7 @@ use clock::{Duration, Instant};
 use super::Key;
 use crate::channel::event::EventQueue;
 
-/// The table refuses an entry.
+/// The error for an entry that the table refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TableFull;
 
@@ -16,7 +16,7 @@ pub(super) struct TableFull;
 pub(super) struct Row {
     pub key: Key,
     pub packets: u64,
-    /// Time since it was set or set again.
+    /// Time since the entry was set or set again.
     pub age: Duration,
     pub idle_s: u16,
     pub hard_s: u16,
@@ -37,7 +37,7 @@ struct Entry {
     used: Instant,
     idle_s: u16,
     hard_s: u16,
-    /// Time of the next check of its expiry; older events of this entry are void.
+    /// Time of the next check of the entry's expiry; older events of this entry are void.
     looked_at: Option<Instant>,
 }
 

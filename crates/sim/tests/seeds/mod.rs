@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Runs `case` for each seed of the range in the environment's `variable`, such as `0..1000`, or
-/// for those of `otherwise`. Its second argument says whether it is the only one. Panics with all
-/// seeds that have failed; each says why when it has.
+/// else of `otherwise`. The second argument of the case is whether its seed is the only one. Panics
+/// with all failed seeds; each prints its reason when it fails.
 pub fn run_all<E: Display>(
     variable: &str,
     otherwise: impl Iterator<Item = u64>,

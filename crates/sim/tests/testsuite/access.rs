@@ -87,9 +87,9 @@ fn pings(network: &mut Network, from: HostId, to: HostId, seq: u16) -> bool {
     network.host(from).pongs.contains_key(&(ip, seq))
 }
 
-/// The first list of a network comes and the last goes, with and without mirrors, under streams of
-/// all pairs and broadcasts: nothing is lost, reordered or heard twice, and no switch connects
-/// anew.
+/// The first list of a network is added and the last is removed, with and without mirrors, under
+/// streams of all pairs and broadcasts. Nothing is lost, reordered or received twice, and no switch
+/// reconnects.
 #[test]
 fn the_first_list_and_the_last_disturb_nobody() {
     let (mut network, topology) = network(31, true, |network| topology::ring(network, 5));
@@ -199,8 +199,8 @@ fn the_way_to_the_paths_is_set_again() {
     }
 }
 
-/// Entries of an earlier version whose end no switch reports are set anew once: then they are heard
-/// of when somebody else deletes them.
+/// Entries of an earlier version whose end no switch reports are set again once. From then on,
+/// their deletion by somebody else is reported.
 #[test]
 fn the_way_of_an_earlier_version_is_set_anew_once() {
     let (mut network, topology) = network(33, true, |network| topology::line(network, 2));
@@ -240,8 +240,8 @@ fn the_way_of_an_earlier_version_is_set_anew_once() {
     }
 }
 
-/// Entries of others in the first table take packets before all tables of the fabric: they are
-/// named once a connection, unless they lead on.
+/// Foreign entries in the first table take packets before all tables of the fabric. They are
+/// reported once a connection, unless they lead on.
 #[test]
 fn entries_of_others_before_the_way_are_named() {
     let (mut network, topology) = network(34, true, |network| topology::line(network, 2));
@@ -278,7 +278,7 @@ fn entries_of_others_before_the_way_are_named() {
         priority: 70,
     });
     assert_eq!(alarms(&network), std::slice::from_ref(&named));
-    // Not again for a connection that comes and goes.
+    // Not again when the connection is lost and returns.
     network.disconnect(topology.switches[0]);
     network.run_for(ms(6000));
     assert_eq!(alarms(&network), [named]);
@@ -301,7 +301,7 @@ fn a_switch_that_refuses_the_way_goes_on_without_it() {
                 cookie,
                 ..FlowMod::add(0, Match::any(), Vec::new())
             };
-            // Without instructions packets end there.
+            // Without instructions the entry drops packets.
             network.apply(switch, &Message::FlowMod(add.clone()));
             let frame = encode(Version::V13, Xid(9), &Message::FlowMod(add)).unwrap();
             let error = ErrorMessage::new(ErrorKind::FLOW_MOD_TABLE_FULL, frame.bytes().clone());
@@ -406,8 +406,8 @@ fn a_reload_of_one_rule_is_two_messages_and_no_packet_lost() {
     }
 }
 
-/// Open vSwitch reads the ports of a first fragment while access is decided, so that a rule which
-/// drops a port is not passed in fragments. Other switches know no such mode.
+/// Open vSwitch reads the ports of a first fragment while access is decided, so that fragments do
+/// not evade a rule that drops a port. Other switches have no such mode.
 #[test]
 fn a_rule_holds_for_the_first_fragment_on_open_vswitch() {
     let controller = ControllerConfig {
@@ -498,7 +498,7 @@ fn a_list_of_a_vlan_holds_at_all_of_its_ports_and_no_other() {
     }
 }
 
-/// A new process finds the entries right, also those of links that it has not found yet.
+/// A new process finds the entries correct, also those of links that it has not discovered yet.
 #[test]
 fn a_restart_changes_nothing() {
     let (mut network, topology) = network(8, true, |network| topology::ring(network, 4));
@@ -535,7 +535,7 @@ fn a_restart_changes_nothing() {
         _ => None,
     });
     assert_eq!(changed.sum::<usize>(), 0);
-    // A port that is no link any more is judged again.
+    // Access applies again to a port that is no link any more.
     network.set_link(topology.links[0], false);
     network.run_for(ms(500));
     assert_eq!(entries(&network).len(), before - 2);
@@ -818,7 +818,7 @@ fn a_trusted_server_is_heard_across_the_network() {
     };
     assert!(pings(&mut network, hosts[0], hosts[3], 1));
     assert!(pings(&mut network, hosts[1], hosts[3], 1));
-    // A link that comes back is not judged either.
+    // Access does not apply to a link that returns, either.
     network.set_link(topology.links[1], false);
     network.run_for(ms(500));
     network.set_link(topology.links[1], true);
@@ -833,8 +833,8 @@ fn a_trusted_server_is_heard_across_the_network() {
     }
 }
 
-/// A list is whole before packets come to it, and set from its first rule on: no rule acts before
-/// those above it.
+/// A list is complete before packets reach it. It is set from its first rule on, so that no rule
+/// acts before those above it.
 #[test]
 fn a_list_is_set_from_its_first_rule_on() {
     let (mut network, topology) = network(10, true, |network| topology::line(network, 2));
@@ -847,7 +847,7 @@ fn a_list_is_set_from_its_first_rule_on() {
     let access = at_ports(&network, &hosts[..1], list(true));
     network.set_access(access).expect("all can");
     network.run_for(ms(4000));
-    // Another port's list comes to tables that are in use.
+    // The list of another port is added to tables in use.
     let access = at_ports(&network, &hosts, list(false));
     network.set_access(access).expect("all can");
     network.run_for(ms(500));
@@ -865,7 +865,7 @@ fn a_list_is_set_from_its_first_rule_on() {
     }
 }
 
-/// In a VLAN with lists the edges answer as in any other: its packet-ins look like theirs.
+/// Edges answer in a VLAN with lists as in any other: the packet-ins look alike.
 #[test]
 fn edges_answer_behind_the_lists_of_a_vlan() {
     let (mut network, topology) = network(11, true, |network| topology::line(network, 2));
@@ -907,7 +907,8 @@ fn edges_answer_behind_the_lists_of_a_vlan() {
     assert!(edge.packet_ins > 0, "{edge:?}");
 }
 
-/// A switch that refuses an entry is named: what the entry was to drop may pass.
+/// A switch that refuses an entry is named in an alarm: packets that the entry was to drop may
+/// pass.
 #[test]
 fn a_refused_entry_is_an_alarm_of_its_own() {
     let (mut network, topology) = network(12, true, |network| topology::line(network, 2));
@@ -936,8 +937,8 @@ fn a_refused_entry_is_an_alarm_of_its_own() {
     }
 }
 
-/// A port of a switch that cannot hold lists comes into a VLAN that has some: better no switch than
-/// one that lets all pass.
+/// A port of a switch that cannot hold lists joins a VLAN that has some: better no switch than one
+/// that lets all packets pass.
 #[test]
 fn no_port_comes_into_a_vlan_without_its_lists() {
     let controller = ControllerConfig {
@@ -965,7 +966,7 @@ fn no_port_comes_into_a_vlan_without_its_lists() {
     assert_eq!(refused, Err(vec![DatapathId(7)]));
     network.run_for(ms(500));
     assert!(network.connection(switch).is_some());
-    // The VLANs of databases come later, and nobody can refuse them.
+    // The VLANs of databases arrive later, and cannot be refused.
     network
         .set_access(access_alone)
         .expect("it concerns no switch");
@@ -1228,7 +1229,7 @@ fn forged_messages_of_dhcp_bind_nobody() {
     }
     assert_eq!(lan.heard(server).len(), before);
     assert_eq!(lan.refused(), count);
-    // An answer of a port that is not trusted, and one that nobody has asked for.
+    // An answer from an untrusted port, and an unsolicited one.
     let answer = dhcp::Message {
         kind: dhcp::Kind::Ack,
         your_ip: Ipv4Addr::new(10, 66, 0, 1),
@@ -1247,7 +1248,7 @@ fn forged_messages_of_dhcp_bind_nobody() {
         all.map(|(_, mac, lease)| (mac, lease.ip)).collect()
     };
     assert_eq!(learned(&lan), [(own.mac, own.ip)]);
-    // A switch says that such an answer came from a trusted port, and it did not.
+    // A switch wrongly reports that such an answer came from a trusted port.
     let frame = dhcp::Message { xid: 8, ..answer }.frame(victim, own);
     let told = PacketIn {
         reason: PacketInReason::ACTION,
@@ -1268,7 +1269,7 @@ fn forged_messages_of_dhcp_bind_nobody() {
     lan.send(client, release.frame(own, server_address));
     assert_eq!(learned(&lan), []);
     assert!(!pings(&mut lan.network, client, other, 2));
-    // Its port is in another VLAN since.
+    // The client's port has moved to another VLAN.
     let question = lan.ask(dhcp::Kind::Request, 10);
     lan.give(question, 3600);
     assert_eq!(learned(&lan), [(own.mac, own.ip)]);
@@ -1280,7 +1281,7 @@ fn forged_messages_of_dhcp_bind_nobody() {
     assert_eq!(learned(&lan), []);
 }
 
-/// Questions at a port that a guard has closed go nowhere: its switch drops them.
+/// The switch drops requests at a port that a guard has closed.
 #[test]
 fn a_closed_port_asks_no_server() {
     let mut lan = Lan::new(true, None);
@@ -1302,7 +1303,7 @@ fn a_closed_port_asks_no_server() {
     assert_eq!(lan.heard(lan.server), []);
 }
 
-/// A lease that has ended while its switch was away is not found again in that switch.
+/// A lease that has ended while its switch was away is not adopted again from that switch.
 #[test]
 fn an_ended_lease_is_not_taken_over_again() {
     let mut lan = Lan::new(true, None);

@@ -1,4 +1,4 @@
-//! The administrator's topology, beside the network that there is.
+//! The administrator's topology, beside the actual network.
 
 use clock::Duration;
 use control::controller::{Controller, ControllerConfig, Event, Location, Mode};
@@ -41,7 +41,7 @@ fn hosts_and_links() -> (Vec<(MacAddr, Place)>, Vec<Link>) {
     (line.hosts.iter().map(place).collect(), links)
 }
 
-/// Packet-ins but for those of discovery.
+/// Packet-ins other than those of discovery.
 fn packet_ins(controller: &Controller) -> u64 {
     let counters = controller.counters();
     counters.packet_ins - counters.lldp_accepted
@@ -55,7 +55,8 @@ fn told(network: &Network) -> Vec<Difference> {
     told.collect()
 }
 
-/// Nobody has spoken, and yet the first packet of a pair takes its path; and it stays for long.
+/// No host has sent anything, and yet the first packet of a pair takes its path. The path stays for
+/// long.
 #[test]
 fn in_hybrid_mode_known_paths_are_there_before_traffic() {
     let (hosts, links) = hosts_and_links();
@@ -89,7 +90,7 @@ fn in_reactive_mode_a_first_packet_still_comes_up() {
     network.inject(from, udp(a, b, (1000, 2000), &1u64.to_be_bytes()));
     network.run_for(Duration::from_secs(1));
     assert_eq!(packet_ins(&network.process().controller), before + 1);
-    // Where it is to go is known all the same: nothing is flooded.
+    // Its destination is known all the same: nothing is flooded.
     assert_eq!(network.process().controller.counters().flooded, 0);
     assert_eq!(network.host(to).datagrams.get(&1), Some(&1));
 }
@@ -116,7 +117,7 @@ fn what_differs_is_told_once_and_again_when_nothing_does() {
     assert_eq!(network.process().controller.topology_differences(), []);
 }
 
-/// A port that a connected switch has not is a mistake of the file, and the file is refused.
+/// A port that a connected switch lacks is a mistake in the file, and the file is refused.
 #[test]
 fn a_topology_with_a_port_that_is_not_there_is_refused() {
     let (hosts, links) = hosts_and_links();

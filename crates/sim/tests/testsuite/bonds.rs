@@ -1,5 +1,5 @@
-//! Bonds: whichever ports of a bond carry packets, the network sees one port with its hosts, no
-//! packet comes twice or back into the bond, and a port fails without the controller.
+//! Bonds: whichever ports of a bond carry packets, the network sees one port with its hosts. No
+//! packet arrives twice or returns into the bond, and the failure of a port needs no controller.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -46,7 +46,7 @@ struct World {
 }
 
 impl World {
-    /// `active`: whether the server sends LACP first; `None`: it has none.
+    /// `active`: whether the server sends LACP first; `None`: it has no LACP.
     fn new(protocol: Protocol, active: Option<bool>) -> World {
         World::with(protocol, active, |config| config)
     }
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// Pings each host from every other; the pairs without an answer.
+    /// Pings each host from every other. Returns the pairs without an answer.
     fn silent(&mut self, seq: u16) -> Vec<(&'static str, &'static str)> {
         let server = self.nics[0];
         let hosts = [("near", self.near), ("far", self.far), ("server", server)];
@@ -193,7 +193,8 @@ impl World {
         self.run(200);
     }
 
-    /// The datagrams that the server has received over all of its ports, and those that came twice.
+    /// The number of datagrams that the server has received over all of its ports, and of those
+    /// that arrived twice.
     fn received(&self) -> (usize, usize) {
         let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
         for nic in &self.nics {
@@ -312,7 +313,7 @@ fn a_port_that_goes_down_costs_a_few_packets() {
             world.network.stream(far, nics[0], 0, 1000, ms(1));
             world.run(300);
             let link = world.network.link_of(nics[failing]);
-            // The switch leaves it by itself.
+            // The switch itself stops using the failed port.
             world.network.stop(Part::Controller);
             world.network.set_link(link, false);
             world.run(500);
@@ -450,7 +451,7 @@ fn send_to_group(world: &mut World, host: HostId, count: u64) {
     let from = world.network.host(host).address;
     let to = Address::new(GROUP_MAC, GROUP);
     for number in 0..count {
-        // Each is a conversation of its own, so that a bond uses all of its ports.
+        // Each datagram is a conversation of its own, so that a bond uses all of its ports.
         let ports = (4000 + number as u16, 4001);
         let frame = udp(from, to, ports, &number.to_be_bytes());
         world.network.inject(host, frame);
@@ -515,7 +516,7 @@ fn a_bond_is_a_member_of_the_vlans_of_its_first_port() {
     world.run(200);
     assert_eq!(world.received(), (50, 0));
     assert_eq!(world.network.host(near).datagrams.len(), 20);
-    // A packet without a tag is of no VLAN there.
+    // A packet without a tag belongs to no VLAN there.
     let frame = ethernet(
         world.network.host(nics[1]).address.mac,
         MacAddr::BROADCAST,
@@ -565,7 +566,7 @@ fn a_list_of_a_bond_holds_at_all_of_its_ports() {
     assert_eq!(world.network.errors().count(), 0);
 }
 
-/// The statement of a bond goes, and comes back: its ports are single ones meanwhile.
+/// The statement of a bond is removed and added again. Meanwhile its ports are single ones.
 #[test]
 fn bonds_are_read_again() {
     let mut world = World::new(Protocol::Static, None);
@@ -627,7 +628,7 @@ fn settled(protocol: Protocol, active: Option<bool>, in_vlan: bool) -> World {
     world
 }
 
-/// The flow-mods and group-mods that each switch has heard.
+/// The number of flow-mods and group-mods that each switch has received.
 fn changes(world: &World) -> [u64; 2] {
     const KINDS: [u8; 2] = [14, 15];
     let switches = [SwitchId(0), SwitchId(1)];
@@ -690,7 +691,7 @@ fn a_restart_keeps_a_bond_as_it_is() {
     }
 }
 
-/// A bond that a switch holds is believed only as long as LACP would.
+/// A bond found in a switch is believed only as long as LACP would believe it.
 #[test]
 fn a_partner_that_leaves_while_nobody_controls_is_left_after_its_time() {
     let mut world = settled(Protocol::Active, Some(true), false);
@@ -714,8 +715,8 @@ fn a_partner_that_leaves_while_nobody_controls_is_left_after_its_time() {
     assert!(world.network.host(near).datagrams.is_empty());
 }
 
-/// A port goes down while nobody controls: the others carry packets all the time, and the group is
-/// mended in its place.
+/// A port goes down while no controller runs. The other ports carry packets all the time, and the
+/// group is mended in place.
 #[test]
 fn a_port_that_is_lost_while_nobody_controls_costs_nothing_more() {
     for failing in 0..2 {
@@ -950,7 +951,7 @@ fn packets_that_wait_at_a_port_that_a_guard_closes_are_not_handled() {
     assert_eq!(world.marked(world.far), 0);
 }
 
-/// Packets of a bond are routed by its switch, whichever port they come in by, also back into it.
+/// A bond's switch routes its packets, whichever port they arrive at, also back into the bond.
 #[test]
 fn a_bond_is_routed_by_its_switch() {
     let mut world = World::new(Protocol::Static, None);

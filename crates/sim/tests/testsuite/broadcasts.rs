@@ -33,7 +33,7 @@ fn heard(network: &Network, topology: &Topology, kind: u8) -> u64 {
     switches.map(|switch| network.heard(*switch, kind)).sum()
 }
 
-/// Has all hosts keep what they hear.
+/// Makes all hosts record the frames that they receive.
 fn record(network: &mut Network) {
     for host in network.hosts().collect::<Vec<_>>() {
         network.host_mut(host).record = true;
@@ -73,7 +73,8 @@ fn numbers(network: &Network, host: HostId) -> BTreeMap<u64, u32> {
     numbers
 }
 
-/// Sends a broadcast of each host. All others hear it once. Returns the packet-outs of each.
+/// Sends a broadcast from each host, and checks that all others receive it once. Returns the
+/// packet-outs of each.
 fn all_hear(network: &mut Network, topology: &Topology, first: u64) -> Vec<u64> {
     let mut costs = Vec::new();
     for (n, from) in topology.hosts.iter().enumerate() {
@@ -98,7 +99,7 @@ fn packet_outs(network: &Network) -> u64 {
     counters.flood_packet_outs
 }
 
-/// The labels of the trees that the switches hold pieces of, and the number of each.
+/// The labels of the trees whose pieces the switches hold, and the number of pieces of each.
 fn trees(network: &Network, topology: &Topology) -> BTreeMap<Label, usize> {
     let mut trees = BTreeMap::new();
     for switch in &topology.switches {
@@ -125,8 +126,8 @@ fn trees(network: &Network, topology: &Topology) -> BTreeMap<Label, usize> {
     trees
 }
 
-/// Changes in quick succession that leave a tree as it is leave it in use, and a drain does until
-/// another tree is there. A broadcast that goes switch by switch may overtake the one before.
+/// A tree stays in use through quick changes that do not alter it, and through a drain until
+/// another tree is ready. A broadcast that goes switch by switch may overtake the one before.
 #[test]
 fn a_tree_is_used_through_changes_that_leave_it() {
     let mut network = Network::new(config(), 5);
@@ -214,7 +215,7 @@ fn without_a_tree_each_switch_gets_a_packet_out() {
     assert!(trees(&network, &topology).is_empty());
 }
 
-/// A link of the tree fails, and others hear every broadcast after it at once: by packet-outs
+/// A link of the tree fails, and later broadcasts reach the other hosts at once: by packet-outs
 /// first, and then along another tree with another label.
 #[test]
 fn a_link_fails_and_another_tree_takes_over() {
@@ -278,7 +279,7 @@ fn a_piece_that_is_lost_is_mended() {
     assert_eq!((after.len(), network.circled), (1, 0));
 }
 
-/// A switch takes its piece later than the others. No broadcast uses the tree before.
+/// A switch installs its piece later than the others. No broadcast uses the tree before then.
 #[test]
 fn no_broadcast_is_lost_while_a_switch_is_late() {
     let mut network = Network::new(config(), 3);
@@ -310,7 +311,7 @@ fn no_broadcast_is_lost_while_a_switch_is_late() {
 }
 
 /// A network in two parts has a tree in each. A broadcast goes to both, with a packet-out for each,
-/// until it is certain that they are parts.
+/// until it is certain that they are separate.
 #[test]
 fn each_part_of_a_network_gets_a_packet_out() {
     let mut network = Network::new(config(), 3);
@@ -330,7 +331,7 @@ fn each_part_of_a_network_gets_a_packet_out() {
     assert_eq!(packet_outs(&network), before + 1);
 }
 
-/// New ports hear broadcasts at once, and ports that are down do not count.
+/// New ports receive broadcasts at once, and ports that are down do not count.
 #[test]
 fn hosts_move_and_hear_all_broadcasts() {
     let mut network = Network::new(config(), 4);
@@ -426,7 +427,7 @@ fn a_switch_that_refuses_gets_packet_outs() {
     }
 }
 
-/// Packets to unknown hosts are for everybody as well.
+/// Packets to unknown hosts also go to everybody.
 #[test]
 fn packets_to_unknown_hosts_go_along_the_tree() {
     let mut network = Network::new(config(), 7);

@@ -154,7 +154,7 @@ fn work_is_conserved() {
                 (busy / right - 1.0).abs() < 0.02,
                 "load {load}: busy {busy}"
             );
-            // One that is being sent, and what waits: 100 messages above, 14 below.
+            // One message being sent, and those that wait: 100 above, 14 below.
             assert!(line.offered - line.lost - line.sent <= 115, "{line:?}");
         }
     }
@@ -202,7 +202,7 @@ fn priorities_leave_what_waits_below_them() {
             (outcome.messages_lost, outcome.begun - outcome.done),
             (0, 0)
         );
-        // From when the buffer has filled.
+        // Delays from the time when the buffer has filled.
         let mut delays = outcome.delays_ns[outcome.delays_ns.len() / 2..].to_vec();
         let found = mean_ms(&delays);
         assert!(
@@ -215,7 +215,7 @@ fn priorities_leave_what_waits_below_them() {
     }
 }
 
-/// All but one queue for everything.
+/// All disciplines but FIFO, which has one queue for everything.
 fn disciplines() -> impl Iterator<Item = Algorithm> {
     let all = Algorithm::ALL.into_iter();
     all.filter(|algorithm| *algorithm != Algorithm::Fifo)
@@ -241,7 +241,7 @@ fn every_discipline_keeps_the_target_from_an_overload_below_it() {
     }
 }
 
-/// Echo requests at 1.5 of the line, in the queue above the target's.
+/// Echo requests at 1.5 times the line's rate, in the queue above the target's.
 #[test]
 fn a_flood_above_the_target_starves_it_under_strict_priority_alone() {
     for algorithm in disciplines() {
@@ -256,7 +256,7 @@ fn a_flood_above_the_target_starves_it_under_strict_priority_alone() {
             assert_eq!(outcome.done, 0);
             continue;
         }
-        // The guard of EDF lets it pass when its 50 ms are over.
+        // The guard of EDF lets the target pass when its 50 ms are over.
         let right_ms = if algorithm == Algorithm::Edf {
             52.4
         } else {

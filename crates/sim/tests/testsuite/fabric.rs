@@ -92,8 +92,8 @@ fn all_pairs_of_every_topology_talk() {
     }
 }
 
-/// A ring has no shortest alternate: packets turn back at the break. What is lost is what was on
-/// the cable.
+/// A ring has no shortest alternate: packets turn back at the break. Only packets on the cable are
+/// lost.
 #[test]
 fn a_link_of_a_ring_fails_and_no_packet_is_lost() {
     for cut in 0..3 {
@@ -159,8 +159,8 @@ fn passed(network: &mut Network, from: HostId, to: HostId, number: u64) -> Optio
     host.datagrams.get(&number).map(|_| host.passed)
 }
 
-/// A link that drops full-size frames with a tag carries LLDP, and would take small packets only.
-/// The fabric does not use a link before one has passed.
+/// A link that drops full-size frames with a tag still carries LLDP, and would take small packets
+/// only. The fabric does not use a link before a full-size frame has passed.
 #[test]
 fn a_narrow_link_is_named_and_not_used_until_it_is_wide() {
     let mut network = network(5);
@@ -186,8 +186,8 @@ fn a_narrow_link_is_named_and_not_used_until_it_is_wide() {
     assert_eq!(named(&network), 1, "nothing new");
 }
 
-/// Datapaths follow their tables a while later, but for one here. Each switch of a turning route
-/// waits for those behind it, so that a stream which turns away from a link and back loses nothing.
+/// All datapaths but one follow their tables a while later. Each switch of a changing route waits
+/// for those behind it, so that a stream which leaves a link and returns loses nothing.
 #[test]
 fn a_planned_change_loses_nothing_where_datapaths_are_late() {
     let config = NetworkConfig {
@@ -243,7 +243,7 @@ fn a_link_that_is_not_live_is_left_at_once() {
     network.run_for(ms(1000));
     let lost = 1000 - network.host(b).datagrams.len();
     assert!(lost <= 1, "{lost} packets of 1,000 lost");
-    // It stays left while the switches call it dead, whatever LLDP says.
+    // The link stays unused while the switches call it dead, whatever LLDP shows.
     network.set_dark(cut, false);
     network.run_for(ms(5000));
     assert_eq!(network.process().controller.links().len(), 2 * 5);
@@ -359,8 +359,8 @@ fn routes_turn_without_circles_where_some_switches_take_them_later() {
     }
 }
 
-/// A host moves to another switch: packets that still go to its former one come up there, and the
-/// entry that sent them is deleted.
+/// A host moves to another switch. Packets that still go to its former one reach the controller,
+/// and the entry that sent them is deleted.
 #[test]
 fn a_host_moves() {
     let mut network = network(6);
@@ -430,8 +430,8 @@ fn more_egresses_than_labels_fall_back_to_paths() {
     assert_eq!(network.errors().count(), 0);
 }
 
-/// A switch in the middle has room for one group only. It is named once and left out with nothing
-/// left behind, all pairs talk, and the fabric goes on at both sides of it.
+/// A switch in the middle has room for one group only. It is named once and left out, with nothing
+/// left behind. All pairs talk, and the fabric continues on both sides of it.
 #[test]
 fn a_switch_that_refuses_groups_is_left_out() {
     let mut network = network(9);
@@ -480,7 +480,7 @@ fn line_with(
 }
 
 /// A switch takes no select groups. It is named once, uses the first of equal paths, and loses
-/// nothing, also when the second of them comes or the controller starts again.
+/// nothing, also when the second path appears or the controller restarts.
 #[test]
 fn a_switch_that_refuses_to_share_uses_the_first_of_equal_paths() {
     let mut network = network(11);
@@ -565,7 +565,7 @@ fn a_switch_that_refuses_to_share_from_the_start_is_in_the_fabric() {
     }
 }
 
-/// The packets that each spine has passed on.
+/// The number of packets that each spine has forwarded.
 fn passed_on(network: &Network, spines: &[SwitchId]) -> Vec<u64> {
     let labels = Numbering::Access.switch_number(LABEL_TABLE);
     let labelled = |switch: &SwitchId| {
@@ -576,8 +576,8 @@ fn passed_on(network: &Network, spines: &[SwitchId]) -> Vec<u64> {
     spines.iter().map(labelled).collect()
 }
 
-/// Conversations between two leaves use all spines, and each keeps to one. A spine that is no
-/// longer there is left without the controller.
+/// Conversations between two leaves use all spines, and each keeps to one. The switches leave a
+/// lost spine without the controller.
 #[test]
 fn conversations_share_equal_paths() {
     const PACKETS: u64 = 20;
@@ -659,7 +659,7 @@ fn a_switch_that_refuses_the_tag_is_left_out() {
     );
 }
 
-/// A host that tags its own packets with a label gets nowhere by it.
+/// A host gains nothing by tagging its own packets with a label.
 #[test]
 fn a_host_cannot_choose_a_label() {
     let mut network = network(7);

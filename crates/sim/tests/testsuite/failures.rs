@@ -28,7 +28,7 @@ fn network_of(mode: Mode, version: Version) -> Network {
     )
 }
 
-/// Pings in both directions, so that both ARP caches and both paths are there.
+/// Pings in both directions, so that both ARP caches are filled and both paths exist.
 fn establish(network: &mut Network, a: HostId, b: HostId) {
     network.run_for(ms(2000));
     for seq in 0..3 {
@@ -65,8 +65,8 @@ fn alarms(network: &Network) -> Vec<&Alarm> {
         .collect()
 }
 
-/// 1,000 packets a second for 4 s while one link of a ring of five goes down. What is lost is what
-/// was sent into the dead link until the new entries were there: some control round trips.
+/// 1,000 packets a second for 4 s while one link of a ring of five goes down. Only packets sent
+/// into the dead link before the new entries were set are lost: some control round trips.
 #[test]
 fn a_dead_link_costs_milliseconds() {
     for mode in MODES {
@@ -81,7 +81,7 @@ fn a_dead_link_costs_milliseconds() {
         let lost = lost(&network, b, 0, 4000);
         assert!(lost <= 10, "{mode:?}: {lost} of 4,000 lost");
         assert_eq!(duplicated(&network, b), 0, "{mode:?}");
-        // Back again: nothing may be lost for a better way.
+        // The link returns: the better path must cost no packet.
         network.set_link(ring.links[0], true);
         network.stream(a, b, 10_000, 3000, ms(1));
         network.run_for(ms(4000));
@@ -93,7 +93,7 @@ fn a_dead_link_costs_milliseconds() {
     }
 }
 
-/// The ports stay up, only LLDP misses: three intervals and a little.
+/// The ports stay up, and only LLDP is missing: three intervals and a little.
 #[test]
 fn a_link_that_goes_dark_is_left_within_five_seconds() {
     for mode in MODES {
@@ -152,7 +152,7 @@ fn a_controller_restart_loses_no_packet_of_an_established_flow() {
     }
 }
 
-/// The switches come back to the new process 3 s apart, the one in the middle last, or first: till
+/// The switches reconnect to the new process 3 s apart, the one in the middle last, or first. Until
 /// then a port towards an absent switch looks like one with hosts.
 #[test]
 fn switches_that_come_back_late_cost_established_flows_nothing() {
@@ -212,7 +212,7 @@ fn adopted_paths_are_moved_when_their_link_dies() {
     }
 }
 
-/// A channel that breaks for 100 ms: the switch has all it had, so nothing is sent but questions.
+/// A channel breaks for 100 ms. The switch still has all its entries, so only requests are sent.
 #[test]
 fn a_reconnect_changes_no_entry() {
     for mode in MODES {
@@ -240,8 +240,8 @@ fn a_reconnect_changes_no_entry() {
     }
 }
 
-/// Its channel is gone for good, its tables still forward: nothing is lost while it is waited for,
-/// nothing when the paths are moved around it.
+/// The switch's channel is lost for good, but its tables still forward. Nothing is lost while the
+/// controller waits for it, nor when the paths are moved around it.
 #[test]
 fn a_lost_switch_is_left_without_loss() {
     for mode in MODES {
@@ -265,7 +265,7 @@ fn a_lost_switch_is_left_without_loss() {
         network.run_for(ms(11_000));
         assert_eq!(lost(&network, b, 0, 10_000), 0, "{mode:?}");
         assert_eq!(duplicated(&network, b), 0, "{mode:?}");
-        // The old way is cut where nobody can tell: it must not matter any more.
+        // The old path is cut unnoticed: it must not matter any more.
         network.set_dark(ring.links[0], true);
         network.stream(a, b, 20_000, 1000, ms(1));
         network.run_for(ms(2000));
@@ -287,7 +287,7 @@ fn forged_and_replayed_lldp_makes_no_link() {
     let links = network.process().controller.links();
     assert_eq!(links.len(), 2, "one cable, two directions");
 
-    // A genuine frame, as its neighbour got it: what the process sent out of the spare port.
+    // A genuine frame as the neighbour received it: the process sent it out of the spare port.
     let genuine = sim_lldp(&mut network, line.switches[0]);
     for n in 0..1000usize {
         let mut frame = genuine.clone();
@@ -327,7 +327,7 @@ fn sim_lldp(network: &mut Network, at: SwitchId) -> Vec<u8> {
     lldp.cloned().expect("LLDP goes to every port")
 }
 
-/// Two hosts on different switches hand each other's LLDP on, frame by frame, in time.
+/// Two hosts on different switches relay each other's LLDP, frame by frame, in time.
 #[test]
 fn lldp_relayed_between_hosts_makes_no_link() {
     let mut network = network(Mode::Reactive);
@@ -357,7 +357,7 @@ fn lldp_relayed_between_hosts_makes_no_link() {
     assert!(relayed, "or nothing was relayed");
 }
 
-/// The second switch of a datapath id, a hundred times.
+/// A second switch with the same datapath id, a hundred times.
 #[test]
 fn a_datapath_id_cannot_be_taken_over() {
     let mut network = network(Mode::Reactive);
@@ -420,7 +420,8 @@ fn a_host_that_moves_is_reached_again_within_a_second() {
             establish(&mut network, a, b);
             network.move_host(b, line.switches[2], unplug);
             // The port's hold, then the host announces itself, as hosts do. In proactive mode a
-            // silent move would show only with the next broadcast: unicast never comes up.
+            // silent move would show only with the next broadcast: unicast never reaches the
+            // controller.
             network.run_for(ms(700));
             let address = network.host(b).address;
             network.inject(b, arp_request(address, address.ip));
@@ -459,7 +460,7 @@ fn a_flapping_port_is_calmed() {
     assert_eq!(network.process().controller.links().len(), 2, "up at last");
 }
 
-/// Entries of others, and of ours in a shape we do not make, before auster comes.
+/// Foreign entries, and entries of ours in a shape that we do not make, before auster comes.
 #[test]
 fn foreign_entries_stay_and_wrong_ones_of_ours_go() {
     use control::entry::COOKIE_PREFIX;
@@ -512,7 +513,7 @@ fn foreign_entries_stay_and_wrong_ones_of_ours_go() {
     assert!(network.events().any(|event| *event == reconciled));
 }
 
-/// Idle entries go, and with them the path; nothing is left in any switch but infrastructure.
+/// Idle entries time out, and with them the path. Only infrastructure is left in any switch.
 #[test]
 fn an_idle_path_is_forgotten_everywhere() {
     let mut network = network(Mode::Reactive);

@@ -1,5 +1,5 @@
-//! The first packets of a conversation: how many go over the controller, and how many are
-//! overtaken by those behind them.
+//! The first packets of a conversation: the number that pass the controller, and the number that
+//! later packets overtake.
 
 use clock::{Duration, Instant, ms};
 use control::controller::{Alarm, ControllerConfig, Event, Mode};
@@ -60,7 +60,7 @@ fn two_hosts(network: &mut Network, is_local: bool) -> (HostId, HostId, Vec<Swit
     }
 }
 
-/// Asks for an address, and how long until it is there.
+/// Asks for an address. Returns the time until it is resolved.
 fn resolve(network: &mut Network, a: HostId, b: HostId) -> Duration {
     let start = network.now();
     network.resolve(a, b);
@@ -78,7 +78,7 @@ fn wait_for(network: &mut Network, start: Instant, is_so: impl Fn(&Network) -> b
     network.now().since(start)
 }
 
-/// Packets that came up, but for discovery's.
+/// Packet-ins other than those of discovery.
 fn packet_ins(network: &Network, switches: &[SwitchId]) -> u64 {
     let counters = network.process().controller.counters();
     let edges = switches.iter().map(|switch| {
@@ -89,7 +89,7 @@ fn packet_ins(network: &Network, switches: &[SwitchId]) -> u64 {
     counters.packet_ins - counters.lldp_accepted + edges.sum::<u64>()
 }
 
-/// RFC 4737: those that come after one that was sent later.
+/// The number of reordered packets (RFC 4737): those that arrive after one that was sent later.
 fn reordered(arrivals: &[u64]) -> usize {
     let mut next = 0;
     let late = arrivals.iter().filter(|number| {
@@ -225,8 +225,8 @@ fn the_answer_waits_until_both_directions_are_confirmed_and_no_longer() {
                 assert_eq!(count, 1, "local {is_local}, {switch:?}");
             }
         }
-        // The question and the answer, up and down; barriers there and back, of the ingress on top
-        // where it is not alone.
+        // The question and the answer, each up and down; a barrier round trip, and another for the
+        // ingress where it is not alone.
         let stages = if is_local { 1 } else { 2 };
         let expected = CONTROL_DELAY * (4 + 2 * stages);
         assert!(took >= expected, "local {is_local}: {took:?}");
@@ -234,7 +234,7 @@ fn the_answer_waits_until_both_directions_are_confirmed_and_no_longer() {
     }
 }
 
-/// Where everything is there, an answer takes what it takes without any of this.
+/// If everything is in place already, an answer takes the same time as without any hold.
 #[test]
 fn nothing_is_held_that_waits_for_nothing() {
     for mode in [Mode::Reactive, Mode::Hybrid, Mode::Proactive] {
@@ -308,7 +308,7 @@ fn beyond_the_bound_answers_go_at_once_and_none_is_lost() {
     }
 }
 
-/// Streams whose entries end every second, and are made again by what is reported.
+/// Streams whose entries end every second and are made again from reported packets.
 #[test]
 fn entries_made_from_reports_overtake_nothing() {
     for (mode, is_local) in [Mode::Reactive, Mode::Hybrid]
@@ -343,7 +343,7 @@ fn entries_made_from_reports_overtake_nothing() {
         assert!(reordered >= 4 * (IN_DETOUR - 1), "{what}: {reordered}");
         let (reordered, copies) = run(FirstPackets::Report);
         assert_eq!(reordered, 0, "{what}");
-        // What is sent while the entry is on its way is reported, and nothing else.
+        // Only packets sent while the entry is on its way are reported.
         assert!(
             copies >= 4 && copies <= packet_ins * 2,
             "{what}: {copies} of {packet_ins}"
@@ -365,7 +365,7 @@ fn an_entry_goes_the_way_of_the_route_before_it() {
         network.set_delay(*link, ms(1 + 10 * (n as u64 % 2)));
     }
     network.run_for(ms(2000));
-    // A host that is first heard with its answer is not known in time.
+    // A host whose first frame is its answer is not known in time.
     for host in &fabric.hosts {
         let address = network.host(*host).address;
         network.inject(*host, arp_request(address, address.ip));
@@ -415,7 +415,7 @@ fn whoever_is_reported_is_looked_at() {
         .events()
         .filter(|event| matches!(event, Event::Alarm(Alarm::HostSpoofed { .. })));
     assert_eq!(spoofs.count(), 1);
-    // What it costs: they were sent on before anybody looked.
+    // The cost: the packets were forwarded before anybody looked at them.
     assert_eq!(network.host(peer).datagrams.len(), 100);
 }
 
@@ -444,7 +444,7 @@ fn what_stays_behind_a_port_is_not_reported() {
     assert_eq!(packet_ins(&network, &[switch]), before);
 }
 
-/// A switch of 1.0 does not say that a packet-in is a copy: there it is none.
+/// A switch of 1.0 does not mark a packet-in as a copy, so none is taken for one.
 #[test]
 fn switches_of_1_0_report_nothing_and_lose_nothing() {
     for is_local in [true, false] {
@@ -512,8 +512,7 @@ fn report_entries_outlive_a_controller_and_go_with_the_policy() {
     assert_eq!(network.errors().count(), 0);
 }
 
-/// A stream of which every beginning, and there is one a second, goes through relays beside the
-/// switches.
+/// A stream that begins again every second. Each beginning goes through relays beside the switches.
 #[test]
 fn what_is_held_beside_the_switch_is_not_overtaken() {
     for (version, is_local) in [
@@ -553,8 +552,8 @@ fn what_is_held_beside_the_switch_is_not_overtaken() {
     }
 }
 
-/// With a controller next door nothing is as long as an entry takes to be active, and nothing else
-/// than what the switches may keep makes an answer wait.
+/// With a nearby controller no delay is as long as an entry's activation. Only packets that the
+/// switches may keep make an answer wait.
 fn nearby(is_local: bool, timeouts: Timeouts) -> (Network, HostId, HostId, Vec<SwitchId>) {
     let controller = ControllerConfig {
         timeouts,
@@ -632,7 +631,7 @@ fn an_entry_is_active_when_the_answer_is_there_however_near_the_controller_is() 
     }
 }
 
-/// A switch between the two has sent up what came over its link.
+/// A switch between the two hosts has sent the controller a packet that arrived over its link.
 #[test]
 fn nor_is_what_a_switch_on_the_way_keeps_in_its_way() {
     let (mut network, a, b, switches) = nearby(false, Timeouts::default());
@@ -645,7 +644,7 @@ fn nor_is_what_a_switch_on_the_way_keeps_in_its_way() {
     assert_eq!(stream(&mut network, a, b, &switches), CLEAN);
 }
 
-/// A flow outlives the entry it was made of, and its packets come up from then on.
+/// A flow outlives the entry it was made of, and from then on its packets reach the controller.
 #[test]
 fn nor_is_what_is_kept_of_entries_that_have_ended() {
     for is_local in [true, false] {
@@ -706,7 +705,7 @@ fn nor_is_what_only_an_edge_has_seen() {
     network.inject(third, arp_request(address, address.ip));
     network.inject(third, arp_reply(address, network.host(a).address));
     network.run_for(ms(100));
-    // What is shown stands for what is not, of whatever kind.
+    // A packet that is shown stands for those that are not, of whatever kind.
     let before = answered(&network);
     let to = network.host(others[0]).address.mac;
     network.inject(third, ethernet(address.mac, to, IPV6, &[0; 46]));
@@ -721,7 +720,7 @@ fn nor_is_what_only_an_edge_has_seen() {
     assert!(took >= SETTLED, "{took:?}");
 }
 
-/// Nobody knows when an entry is active in a switch that does not say it is Open vSwitch.
+/// It is unknown when an entry is active in a switch that does not say it is Open vSwitch.
 #[test]
 fn of_other_switches_a_barrier_is_not_believed() {
     let mut network = Network::new(NetworkConfig::default(), 1);

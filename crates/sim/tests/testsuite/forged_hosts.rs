@@ -1,8 +1,8 @@
-//! A port that forges addresses: hosts at other ports are learned, move and keep talking meanwhile,
-//! and five minutes after it has ended nothing is left of it.
+//! A port that forges addresses. Meanwhile hosts at other ports are learned, move and keep talking,
+//! and five minutes after the attack nothing is left of it.
 //!
-//! *Whole again* means here: only hosts that are there are known, each IP address is that of its
-//! host, and the switches hold the entries that they held before.
+//! *Whole again* means here: only real hosts are known, each IP address belongs to its host, and
+//! the switches have the entries that they had before.
 //!
 //! `FORGED=1000000 cargo test --profile checked -p auster-sim --test testsuite forged_hosts::`
 //! forges a million.
@@ -23,13 +23,13 @@ use sim::network::{HostId, Network, SwitchId};
 
 const WHOLE_AFTER: Duration = Duration::from_secs(300);
 
-/// The frames of an attacker, each from another address, in turn with a claim by ARP, with one by
-/// neighbour discovery and with none.
+/// The frames of an attacker, each from another address: in turn with a claim by ARP, with one by
+/// neighbour discovery, and without a claim.
 struct Forger {
     at: (SwitchId, PortNo),
     /// IP addresses of real hosts, which every eighth claim is about.
     wanted: Vec<Ipv4Addr>,
-    /// With tags of these VLANs in turn.
+    /// VLANs whose tags the frames have in turn.
     vlans: Vec<u16>,
     sent: u32,
 }
@@ -139,7 +139,7 @@ impl Trial {
         }
     }
 
-    /// A host comes that was never seen, one moves while its old port stays up, and all talk.
+    /// Adds a host never seen before, moves one while its old port stays up, and lets all talk.
     fn round(&mut self, round: usize, forged: u32) {
         let new = self.network.add_host(self.switches[round % 3]);
         self.hosts.push(new);
@@ -204,7 +204,8 @@ fn forged_addresses_cost_others_nothing_and_are_gone_in_five_minutes() {
     trial.check_whole();
 }
 
-/// The same where switches hold an entry for each host. They end with the entries that they had.
+/// The same where switches have an entry for each host. In the end they have the same entries as
+/// before.
 #[test]
 fn the_entries_of_forged_hosts_go_too() {
     let mut trial = Trial::new(ControllerConfig {
@@ -230,8 +231,8 @@ fn the_entries_of_forged_hosts_go_too() {
     assert!(entries(&trial) < 200 + places, "{}", entries(&trial));
 }
 
-/// In proactive mode hosts without a known address are kept, since nobody hears them. A port that
-/// forges them is no reason to keep theirs.
+/// In proactive mode hosts without a known address are kept, since the controller sees none of
+/// their packets. That is no reason to keep the forged hosts of a port.
 #[test]
 fn forged_hosts_that_nobody_would_hear_are_gone_too() {
     let mut trial = Trial::new(ControllerConfig {
@@ -264,7 +265,7 @@ fn a_host_that_has_answered_outlasts_forged_ones_at_its_port() {
     trial.check_all(390);
     trial.network.run_for(WHOLE_AFTER);
     trial.check_whole();
-    // It was heard before all of these, and stays.
+    // The neighbour was known before all of these, and stays.
     let mac = trial.network.host(neighbour).address.mac;
     trial.forger.send(&mut trial.network, 1500);
     let known = trial.network.process().controller.hosts();
@@ -305,7 +306,7 @@ fn a_trunk_that_forges_in_each_vlan_has_one_share_over_all() {
     vlans
         .ports
         .insert(network.location(here, port), trunk(&ids));
-    // Two hosts of each of three VLANs, and one of each that comes later.
+    // Two hosts in each of three VLANs, and one in each that is added later.
     let mut pairs = Vec::new();
     let mut host = |network: &mut Network, id: u16, at: SwitchId| {
         let host = network.add_host(at);
@@ -356,7 +357,7 @@ fn a_trunk_that_forges_in_each_vlan_has_one_share_over_all() {
 }
 
 /// A guarded port is closed within a hundredth of a second or so, each time it opens, and nothing
-/// is left of what it forges. One with a few hundred hosts is left alone.
+/// is left of its forgeries. A port with a few hundred hosts is left alone.
 #[test]
 fn a_crowd_closes_a_guarded_port_and_no_other() {
     let mut trial = Trial::new(ControllerConfig {
@@ -382,7 +383,7 @@ fn a_crowd_closes_a_guarded_port_and_no_other() {
     assert!(more < 1500, "{more} of 100,000 have come up");
     assert_eq!(closed(&trial), 1);
     assert!(trial.forged().is_empty(), "{:?}", trial.forged().len());
-    // It opens by itself, and closes again as it goes on.
+    // The port opens by itself, and closes again as the attack continues.
     trial.network.run_for(ms(31_000));
     assert!(trial.network.process().controller.is_edge(at));
     trial.forger.send(&mut trial.network, 100_000);

@@ -32,7 +32,7 @@ fn talked() -> (Network, Built, [HostId; 2]) {
     (network, line, [a, b])
 }
 
-/// The two hosts hand each other's LLDP on, and say nothing else.
+/// The two hosts relay each other's LLDP, and send nothing else.
 fn relay(network: &mut Network, [a, b]: [HostId; 2], time: Duration) {
     let end = network.now() + time;
     for host in [a, b] {
@@ -64,7 +64,8 @@ fn is_turned(alarm: &Alarm) -> bool {
     matches!(alarm, Alarm::EdgeBecameLink { .. })
 }
 
-/// No link for nearly the hold-down, and an alarm at once; then it comes up, with another.
+/// Checks that there is no link for nearly the hold-down and an alarm at once, and that the link
+/// then comes up, with another alarm.
 fn assert_held_down(network: &mut Network, hosts: [HostId; 2], what: &str) {
     let before = network.process().controller.links().len();
     relay(network, hosts, secs(25));
@@ -110,7 +111,7 @@ fn hosts_are_remembered_over_a_reconnect_of_their_switch() {
 #[test]
 fn hosts_are_remembered_when_their_switch_was_lost() {
     let (mut network, line, hosts) = talked();
-    // Cut off for longer than its grace: the switch that comes back is a new one.
+    // Cut off for longer than its grace: the switch that returns is a new one.
     let part = sim::network::Part::Switch(line.switches[2]);
     network.stop(part);
     network.run_for(secs(40));
@@ -131,8 +132,9 @@ fn entries_tell_a_new_controller_where_hosts_were() {
     assert!(alarms(&network, is_relayed) >= 1);
 }
 
-/// A link that may be two hosts carries only what has no other path: no new conversations, and none
-/// that a cut has led there for a while, even after another bounce. The topology ends the doubt.
+/// A link that may be two hosts carries only traffic without another path: no new conversations,
+/// and none that a cut has led there for a while, even after another bounce. The topology ends the
+/// doubt.
 #[test]
 fn what_hosts_hand_on_carries_nothing_that_can_go_another_way() {
     let (mut network, line, hosts) = talked();
@@ -166,7 +168,7 @@ fn what_hosts_hand_on_carries_nothing_that_can_go_another_way() {
     assert_eq!(network.process().controller.links().len(), 6);
     assert_eq!(answered(&mut network), 10, "after another bounce");
 
-    // The operator says that it is a cable: it is the shortest way, for all but the first packet,
+    // The operator states that it is a cable. It is the shortest path for all but the first packet,
     // which the controller delivers.
     let forged = (network.place(hosts[0]), network.place(hosts[1]));
     let said = Topology::new([], &[forged], &[]).unwrap();
@@ -269,7 +271,7 @@ fn links_that_are_not_stated_are_not_used_where_links_are_enforced() {
         "one a minute and port"
     );
     assert!(network.process().controller.counters().alarms_damped > 10);
-    // A question goes out of two other edges, and over the host's own cable: it comes to no link.
+    // A question leaves by two other edges, and over the host's own cable: it reaches no link.
     assert!(
         network.carried < 100 * 4 + 4000,
         "{} packets",
@@ -286,7 +288,7 @@ fn links_that_are_not_stated_are_not_used_where_links_are_enforced() {
     }
 }
 
-/// LLDP that a slow control channel has kept is ours and no forgery.
+/// LLDP that a slow control channel has delayed is ours and no forgery.
 #[test]
 fn our_own_late_lldp_is_counted_and_no_alarm() {
     let (mut network, line, _) = talked();

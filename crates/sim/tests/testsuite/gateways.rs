@@ -1,4 +1,5 @@
-//! Gateways: hosts of VLANs with one reach each other by routing alone, and no other VLAN does.
+//! Gateways: hosts of VLANs with a gateway reach each other by routing alone, and hosts of other
+//! VLANs do not.
 //!
 //! `GATEWAY_SEEDS=0..1000 cargo test --profile checked -p auster-sim --test testsuite gateways::`
 //! runs more random faults.
@@ -142,10 +143,10 @@ impl Campus {
         }
     }
 
-    /// Pairs of hosts of VLANs with gateways that do not talk.
+    /// Pairs of hosts that do not talk, in VLANs with gateways.
     fn silent(&mut self, seq: u16) -> Vec<(HostId, HostId)> {
         let routed = self.routed();
-        // The first packets to a host wait until it has been asked for.
+        // The first packets to a host wait until its address is resolved.
         let _ = routed.silent_pairs(&mut self.network, seq);
         routed.silent_pairs(&mut self.network, seq + 1)
     }
@@ -154,7 +155,7 @@ impl Campus {
         self.network.process().controller.counters()
     }
 
-    /// Packets that came up, without those of discovery.
+    /// Packet-ins other than those of discovery.
     fn packet_ins(&self) -> u64 {
         self.counters().packet_ins - self.counters().lldp_accepted
     }
@@ -171,7 +172,7 @@ impl Campus {
         self.network.inject(from, frame);
     }
 
-    /// A datagram with so many hops left.
+    /// A datagram with this TTL.
     fn datagram(&self, from: HostId, to: Ipv4Addr, ttl: u8) -> Vec<u8> {
         let own = self.network.host(from).address;
         let to = Address::new(GATEWAY_MAC, to);
@@ -298,7 +299,7 @@ fn conversations_are_routed_by_switches_alone() {
     assert_eq!(campus.crossed(), []);
 }
 
-/// Reported by the controller before there is an entry, and by the switch when there is one.
+/// The controller reports such a packet before there is an entry, and the switch once there is one.
 #[test]
 fn a_packet_that_has_made_its_hops_is_reported() {
     let mut campus = Campus::line(3, 3);
@@ -336,7 +337,8 @@ impl Campus {
         self.network.run_for(ms(800));
     }
 
-    /// Has a host of each VLAN send a broadcast, at which its tree is looked at and made better.
+    /// Has a host of each VLAN send a broadcast, upon which the VLAN's tree is checked and
+    /// improved.
     fn shout(&mut self) {
         for (id, hosts) in self.hosts.clone() {
             let nobody = Ipv4Addr::new(10, 0, id as u8, 250);
@@ -550,7 +552,7 @@ fn an_answer_to_one_host_makes_nobody_the_gateway() {
     assert_eq!(campus.alarms(), [(Some(ip.into()), ends[0].mac)]);
 }
 
-/// A host that was there before gives the gateway's addresses up.
+/// A host that had the gateway's addresses before gives them up.
 #[test]
 fn a_gateway_takes_its_addresses_from_hosts() {
     let mut campus = Campus::line(10, 3);
@@ -635,7 +637,7 @@ fn routes_go_around_failed_links() {
     assert_eq!(campus.crossed(), []);
 }
 
-/// Entries go on while nobody controls. They do not outlive what has changed meanwhile.
+/// Entries keep forwarding while no controller runs. They do not outlive changes made meanwhile.
 #[test]
 fn a_restart_ends_what_is_no_longer_right() {
     for stays in [true, false] {
@@ -696,7 +698,7 @@ fn a_reload_takes_a_gateway_away() {
     assert_eq!(campus.crossed(), []);
 }
 
-/// A switch that refuses one entry that routes keeps none: nobody would follow a host with them.
+/// A switch that refuses one routing entry keeps none: nobody would update them when a host moves.
 #[test]
 fn a_switch_that_refuses_an_entry_loses_the_others() {
     let mut campus = Campus::line(18, 3);
@@ -784,7 +786,7 @@ fn ipv6_is_routed_too() {
             campus.send(from, frame.clone());
             campus.network.run_for(ms(50));
         }
-        // The packet that waits, the answer for which it does, and the one that gets the entry.
+        // The waiting packet, the answer that it waits for, and the packet that gets the entry.
         assert_eq!(campus.packet_ins() - before, 3);
         let host = campus.network.host(to);
         let at = if host.vlan.is_some() { 16 } else { 12 };
@@ -792,7 +794,7 @@ fn ipv6_is_routed_too() {
             frame[at..at + 2] == [0x86, 0xdd] && frame[at + 8] == 17 && frame[at + 9] == 63
         };
         assert_eq!(host.recorded.iter().filter(is_it).count(), 5);
-        // Nobody has this one.
+        // No host has this address.
         campus.network.host_mut(from).recorded.clear();
         let frame = udp6(own, (GATEWAY_MAC, ip6(of, 0x99)), (1, 2), b"abc");
         campus.send(from, frame);
@@ -809,7 +811,7 @@ fn ipv6_is_routed_too() {
     assert_eq!(campus.crossed(), []);
 }
 
-/// Runs one seed of random faults; what is wrong with it.
+/// Runs one seed of random faults, and returns its fault, if any.
 fn run(seed: u64) -> Result<(), String> {
     let mut random = SplitMix64::new(seed);
     let mut below = move |end: usize| (random.next() % end as u64) as usize;
@@ -878,7 +880,7 @@ fn run(seed: u64) -> Result<(), String> {
     for link in down {
         campus.network.set_link(link, true);
     }
-    // Trees of broadcasts that have changed often wait so long.
+    // Broadcast trees that have changed often wait this long.
     campus.network.run_for(ms(30_000));
     for _ in 0..6 {
         campus.introduce();
@@ -898,8 +900,8 @@ fn run(seed: u64) -> Result<(), String> {
     }
 }
 
-/// A controller that starts anew takes over what is there. It sends no switch anything, and keeps a
-/// record of the entries that route.
+/// A new controller takes over the entries in the switches. It sends the switches nothing, and
+/// keeps a record of the routing entries.
 fn is_adopted(campus: &mut Campus, seed: u64) -> Result<(), String> {
     const FLOW_MOD: u8 = 14;
     const GROUP_MOD: u8 = 15;
@@ -945,7 +947,7 @@ fn a_restart_keeps_entries_that_route() {
     assert!(campus.network.process().controller.routed_count() > 10);
     is_adopted(&mut campus, 7).expect("it takes them over");
     assert_eq!(campus.arrivals(to), 10_000);
-    // Its target moves: no entry leads to the former place.
+    // The target moves: no entry leads to its former place.
     campus.network.move_host(to, campus.switches[0], false);
     campus.admit(to, 20);
     campus.network.set_vlans(campus.vlans.clone());
@@ -956,8 +958,8 @@ fn a_restart_keeps_entries_that_route() {
     assert_eq!(campus.crossed(), []);
 }
 
-/// Entries that route, and that somebody has changed: with the address of another gateway, or of
-/// another host than that behind their port.
+/// Routing entries that somebody has changed: to the address of another gateway, or of a host other
+/// than the one behind their port.
 #[test]
 fn a_restart_keeps_no_entry_that_routes_wrongly() {
     for field in [Field::EthSrc, Field::EthDst] {

@@ -1,4 +1,5 @@
-//! A switch that goes is kept for a while where something would be lost with it, and not otherwise.
+//! A switch that disconnects is kept for a while if something would be lost with it, and not
+//! otherwise.
 
 use std::net::Ipv4Addr;
 
@@ -53,7 +54,7 @@ fn those_who_only_say_that_they_are_switches_do_not_fill_the_controller() {
     };
     let mut controller = Controller::new(config, [3; 32]);
     let mut now = Instant::START;
-    // One with a host.
+    // A switch with a host.
     assert_eq!(up(&mut controller, now, 1), Admission::Admitted);
     let end = now + Duration::from_secs(30);
     while let Some((due, _)) = controller.poll_timeout()

@@ -8,7 +8,7 @@ use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 
 const VERSIONS: [Version; 2] = [Version::V13, Version::V10];
 
-/// Entries of the switch's table.
+/// The number of entries that fit into the switch's table.
 const LIMIT: u32 = 100;
 
 /// Hosts of one switch whose pairs, 240, are more than fit, all sending at once.
@@ -64,7 +64,7 @@ fn edges_fill_no_table_and_nothing_is_lost() {
     }
 }
 
-/// Where no limit is known there is none for edges.
+/// Where no limit is known, edges have none.
 #[test]
 fn an_edge_with_room_withholds_nothing() {
     let mut network = Network::new(NetworkConfig::default(), 1);
@@ -80,7 +80,7 @@ fn an_edge_with_room_withholds_nothing() {
     assert_eq!(edge.counters().entries_withheld, 0);
 }
 
-/// A switch's database reports the limit before the switch is there, and later a new one.
+/// A switch's database reports the limit before the switch connects, and later a new one.
 #[test]
 fn a_limit_that_a_database_tells_holds_as_one_that_is_configured() {
     let dpid = DatapathId(1);
@@ -100,7 +100,7 @@ fn a_limit_that_a_database_tells_holds_as_one_that_is_configured() {
     let own = NetworkConfig::default().entries_max as u32;
     assert_eq!(limit(&mut network), Some(own), "as the switch says itself");
 
-    // What is configured for a switch is said to hold whatever it says.
+    // A limit configured for a switch is meant to apply whatever the switch reports.
     let timeouts = Timeouts {
         switches: [(dpid, 50)].into(),
         table_entries_max: Some(70),

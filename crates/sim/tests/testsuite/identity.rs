@@ -1,5 +1,5 @@
-//! Identity of hosts: a host keeps its place and its IP addresses against whoever claims them, and
-//! gives them up when it has gone.
+//! Identity of hosts: a host keeps its place and its IP addresses against other claims, and gives
+//! them up when it has left.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -96,8 +96,8 @@ impl Net {
         self.network.run_for(ms(50));
     }
 
-    /// The victim's hardware address from the attacker's port, for 8 s. The victim must keep its
-    /// place, and the alarm must name the attacker's port.
+    /// Sends the victim's hardware address from the attacker's port for 8 s. The victim must keep
+    /// its place, and the alarm must name the attacker's port.
     fn attack_place(&mut self, attacker: HostId) {
         let mac = self.mac(self.victim);
         for n in 0..800u16 {
@@ -139,8 +139,8 @@ fn a_host_of_ipv6_alone_keeps_its_place() {
     }
 }
 
-/// It answers for the address that it has now, and for none that it had before. The address it has
-/// now is the greater one.
+/// The host answers for its present address, and for no earlier one. Its present address is the
+/// greater one.
 #[test]
 fn a_host_with_another_address_than_before_keeps_its_place() {
     for version in VERSIONS {
@@ -152,9 +152,9 @@ fn a_host_with_another_address_than_before_keeps_its_place() {
     }
 }
 
-/// The host has announced no address and answers no question. Its packets go by entries, those of
-/// its switch's edge and those of a path, so that nobody hears them: but while it is asked. None is
-/// lost.
+/// The host has announced no address and answers no question. Entries carry its packets, those of
+/// its switch's edge and those of a path, so the controller sees them only while it asks for the
+/// host. None is lost.
 #[test]
 fn a_host_that_cannot_be_asked_is_heard_by_its_traffic() {
     for version in VERSIONS {
@@ -257,7 +257,7 @@ fn a_host_that_cannot_be_heard_is_not_taken_for_silent() {
     assert_eq!(net.count(|e| matches!(e, Event::HostMoved { .. })), 0);
 }
 
-/// Whoever has gone without a word loses its place within 1.3 s, whatever its addresses.
+/// A host that has left silently loses its place within 1.3 s, whatever its addresses.
 #[test]
 fn a_host_that_has_gone_is_believed_at_its_new_place() {
     let ip6: Ipv6Addr = "2001:db8::1".parse().unwrap();
@@ -284,7 +284,8 @@ fn a_host_that_has_gone_is_believed_at_its_new_place() {
     }
 }
 
-/// "10.0.0.1 is at the attacker", for 8 s: the address stays whose it is, and one alarm names all.
+/// "10.0.0.1 is at the attacker", for 8 s: the address stays with its owner, and one alarm names
+/// all.
 #[test]
 fn an_address_stays_with_its_owner() {
     for version in VERSIONS {
@@ -337,7 +338,7 @@ fn an_address_of_ipv6_stays_with_its_owner() {
     assert!(net.ips(net.far_attacker).is_empty());
 }
 
-/// The address goes to another host when its owner is silent, or has no place any more: a service
+/// An address moves to another host when its owner is silent, or no longer has a place: a service
 /// that fails over.
 #[test]
 fn an_address_follows_a_failover() {
@@ -363,7 +364,7 @@ fn an_address_follows_a_failover() {
     }
 }
 
-/// ARP and neighbour discovery in a frame of another source go nowhere.
+/// ARP and neighbour discovery in a frame from another source are not forwarded.
 #[test]
 fn whoever_speaks_for_another_is_not_heard() {
     for version in VERSIONS {
@@ -403,7 +404,7 @@ fn whoever_speaks_for_another_is_not_heard() {
 
 const MODES: [Mode; 3] = [Mode::Reactive, Mode::Proactive, Mode::Hybrid];
 
-/// A host that is asked keeps what it keeps in every mode.
+/// A host that is asked keeps its place and its addresses in every mode.
 #[test]
 fn places_and_addresses_hold_in_every_mode() {
     for mode in MODES {
@@ -456,7 +457,7 @@ fn barred_net(version: Version, late: bool) -> Net {
         net.announce(host);
     }
     if late {
-        // Entries of pairs, and of edges, are there before.
+        // Entries of pairs, and of edges, exist before.
         for host in [net.peer, net.far] {
             net.network.host_mut(host).record = true;
         }
@@ -522,8 +523,8 @@ fn arrived(net: &Net, first: u64, count: u64) -> usize {
     frames.filter(is_it).count()
 }
 
-/// Whoever is barred by its IP address is barred though it never says that it has the address, on
-/// one switch and on two, and whatever entries it had before.
+/// A host barred by its IP address is barred though it never announces that address, on one switch
+/// and on two, and whatever entries it had before.
 #[test]
 fn packets_of_a_barred_address_go_nowhere() {
     for (version, late) in VERSIONS.into_iter().flat_map(|v| [(v, false), (v, true)]) {
@@ -535,12 +536,12 @@ fn packets_of_a_barred_address_go_nowhere() {
         assert_eq!(arrived(&net, 1000, 50), 0, "{version} late {late}");
         send_all_6(&mut net, "2001:db8:9::5", 2000, 50);
         assert_eq!(arrived(&net, 2000, 50), 0, "{version} late {late}");
-        // It is the packets that are barred: others of the same hosts are not.
+        // The packets are barred, not the hosts: other packets of the same hosts pass.
         send_all(&mut net, "10.0.0.66", 3000, 50);
         assert_eq!(arrived(&net, 3000, 50), 200, "{version} late {late}");
         send_all_6(&mut net, "2001:db8:8::5", 4000, 50);
         assert_eq!(arrived(&net, 4000, 50), 200, "{version} late {late}");
-        // Entries of the pairs are there now.
+        // The pairs have entries now.
         send_all(&mut net, "10.0.9.5", 5000, 50);
         send_all_6(&mut net, "2001:db8:9::5", 6000, 50);
         assert_eq!(arrived(&net, 5000, 1050), 0, "{version} late {late}");
@@ -576,7 +577,7 @@ fn a_barred_host_does_not_answer_by_another_source() {
         let mut net = barred_net(version, false);
         let hidden = Address::new(net.mac(net.far_attacker), "10.0.9.5".parse().unwrap());
         for _ in 0..5 {
-            // Somebody asks for it, and it answers so that nobody learns who it is.
+            // A host asks for it, and it answers so that nobody learns its identity.
             let peer = net.network.host(net.peer).address;
             net.network.inject(net.peer, arp_request(peer, hidden.ip));
             net.network.run_for(ms(50));
@@ -627,7 +628,7 @@ fn a_class_before_the_forbidden_one_lets_its_hosts_through() {
         };
         let (victim, peer, far) = (net.victim, net.peer, net.far);
         assert_eq!(net.network.host(far).address.ip.to_string(), far_ip);
-        // The second round finds no entry: they have ended.
+        // The second round finds no entry: all have ended.
         for round in 0..2 {
             for number in 0..10 {
                 let number = number + 100 * round;
@@ -659,8 +660,8 @@ fn a_class_before_the_forbidden_one_lets_its_hosts_through() {
     }
 }
 
-/// A guard that somebody takes out, or that a switch has lost with its connection, is there again;
-/// what is forbidden no more goes.
+/// A guard that somebody deletes, or that a switch has lost with its connection, is set again. The
+/// guards of a lifted ban are removed.
 #[test]
 fn guards_are_kept() {
     for version in VERSIONS {
@@ -685,7 +686,7 @@ fn guards_are_kept() {
             if again {
                 net.network.disconnect(net.here);
             } else {
-                // The switch tells of none of these: its entries are compared.
+                // The switch reports none of these, so its entries are compared.
                 net.network.kill_controller();
                 net.network.start_controller(7);
             }
@@ -699,8 +700,9 @@ fn guards_are_kept() {
     }
 }
 
-/// With inspection no message of ARP or neighbour discovery for another's address arrives anywhere,
-/// though the pair has entries; its own do. Once the owner is silent, the heir's do.
+/// With inspection no ARP or neighbour discovery message for another host's address arrives
+/// anywhere, though the pair has entries; messages for the sender's own address do. Once the owner
+/// is silent, its heir's messages do.
 #[test]
 fn inspection_drops_claims_of_others_addresses() {
     let config = ControllerConfig {

@@ -46,7 +46,7 @@ fn limits_and_times_change_without_a_message_to_a_switch() {
     assert_eq!(network.process().controller.counters().packet_outs, sent);
     network.run_for(Duration::from_secs(5));
     assert_eq!((links(&network), flow_mods(&network)), before);
-    // LLDP comes as often as it is asked for now: the next was not due for a second.
+    // LLDP is sent as often as it is now configured: the next was not due for a second.
     let often = network.process().controller.counters().lldp_accepted;
     network.run_for(Duration::from_secs(5));
     let often = network.process().controller.counters().lldp_accepted - often;

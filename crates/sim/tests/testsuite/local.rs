@@ -94,7 +94,7 @@ fn the_edge_answers_and_the_controller_keeps_no_path() {
                 }
             }
             if seq == 1 {
-                // Their entries go, and everybody knows everybody's address.
+                // Their entries end, and all hosts know each other's addresses.
                 network.run_for(ms(4000));
                 assert_eq!(local_entries(&network, hosts.here), []);
             }
@@ -113,7 +113,7 @@ fn the_edge_answers_and_the_controller_keeps_no_path() {
     }
 }
 
-/// Its answer would take the place of the path's entry, and nobody would hear of the path's end.
+/// An answer to the packet would replace the path's entry, and the path's end would go unnoticed.
 #[test]
 fn a_stray_packet_between_hosts_of_one_switch_sets_no_path() {
     for (mode, version) in CASES {
@@ -121,7 +121,7 @@ fn a_stray_packet_between_hosts_of_one_switch_sets_no_path() {
         let [a, b, ..] = hosts.local;
         ping_both_ways(&mut network, a, b, 1);
         let (from, to) = (network.host(a).address, network.host(b).address);
-        // Where the link of the other switch comes in.
+        // The port of the link at the other switch.
         network.inject_at(hosts.there, PortNo(1), udp(from, to, (1, 2), &[0; 8]));
         network.run_for(ms(100));
         let heard = network.host(b).datagrams.len();
@@ -132,7 +132,7 @@ fn a_stray_packet_between_hosts_of_one_switch_sets_no_path() {
     }
 }
 
-/// A packet that is sent out to its host comes in again where a switch hides a link from discovery.
+/// A packet sent out to its host returns where a switch hides a link from discovery.
 #[test]
 fn stray_packets_are_carried_at_a_rate() {
     let (mut network, hosts) = network(Mode::Reactive, Version::V13, 60);
@@ -162,7 +162,7 @@ fn a_dead_port_takes_its_entries_along_and_no_other() {
             ping_both_ways(&mut network, x, y, 1);
         }
         let dead = network.place(b).port;
-        // Those towards a host from a link go with the host, in hybrid mode.
+        // In hybrid mode, entries towards a host from a link are removed with the host.
         let others = |network: &Network| {
             let entries = network.switch(hosts.here).entries();
             entries.filter(|entry| entry.priority != 1000).count()
@@ -205,7 +205,7 @@ fn a_host_that_moves_leaves_no_entry_behind() {
     }
 }
 
-/// The victim is busy, and all it sends is answered by its edge: the packet of its port that the
+/// The victim is busy, and its edge answers all its packets: the packet of its port that the
 /// controller sees now and then is its neighbour's. It has no IP address that anybody could ask.
 /// Still a claim from the next port must not move it.
 #[test]
@@ -222,7 +222,7 @@ fn a_host_whose_packets_the_edge_answers_is_not_taken_for_silent() {
         network.inject(peer, frame(mac(n), MacAddr::BROADCAST));
         network.run_for(ms(3));
     }
-    // Each to another host, so that each packet comes up.
+    // Each packet goes to another host, so that each is a packet-in.
     for n in 0..4000 {
         network.inject(victim, frame(neighbour, mac(n)));
         network.inject(victim, frame(silent, mac(n)));
@@ -244,8 +244,8 @@ fn a_host_whose_packets_the_edge_answers_is_not_taken_for_silent() {
     assert_eq!(moves.count(), 0);
 }
 
-/// The next process finds what edges of the last one have set: it stays if it is right, and reports
-/// where the hosts are.
+/// The next process finds the entries that edges of the last one have set. Correct entries stay,
+/// and show where the hosts are.
 #[test]
 fn a_restart_keeps_what_is_right_and_takes_out_what_is_not() {
     for (mode, version) in CASES {
@@ -269,7 +269,7 @@ fn a_restart_keeps_what_is_right_and_takes_out_what_is_not() {
             assert_eq!(at, Some(network.place(host)), "{mode:?} {version}");
         }
         assert_eq!(local_entries(&network, hosts.here).len(), 4);
-        // What the new process never set goes with its port all the same.
+        // Entries that the new process never set are removed with their port all the same.
         let link = network.link_of(b);
         network.set_link(link, false);
         network.run_for(ms(300));

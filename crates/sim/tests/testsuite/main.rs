@@ -1,6 +1,7 @@
-//! Networks, channels and tables under virtual time, a module for each subject. They are one
-//! program, because each program of tests is built and linked with all that is tested. What runs
-//! many seeds in release (`cluster`, `fabric_faults`) and what a fuzzer shares are their own.
+//! Networks, channels and tables under virtual time, a module for each subject. They form one
+//! program, because each test program is built and linked with all tested code. Tests that run many
+//! seeds in release (`cluster`, `fabric_faults`) or share code with a fuzzer are programs of their
+//! own.
 
 #[path = "../seeds/mod.rs"]
 #[allow(

@@ -108,7 +108,7 @@ impl World {
     }
 
     fn listen(&mut self) {
-        // No frame of a stream is under way then.
+        // Then no frame of a stream is in flight.
         self.network.run_for(Duration::from_micros(50_500));
         for at in self.network.hosts().collect::<Vec<_>>() {
             self.network.tap(self.network.link_of(at));
@@ -196,7 +196,7 @@ impl World {
         [self.near, self.far, self.seen, self.other]
     }
 
-    /// Packets of all kinds, of and to all hosts.
+    /// Sends packets of all kinds, from and to all hosts.
     fn talk(&mut self) {
         let hosts = self.hosts();
         for _ in 0..2 {
@@ -260,7 +260,7 @@ fn the_frames_of_a_port_are_copied_in_each_direction() {
     }
 }
 
-/// Also those between two mirrored ports: each is there as it comes in and as it goes out.
+/// Frames between two mirrored ports are copied twice: as they come in and as they go out.
 #[test]
 fn several_ports_and_several_mirrors_go_together() {
     let mut world = World::new(2);
@@ -311,7 +311,7 @@ fn nothing_is_learned_at_the_port_of_a_mirror_and_nothing_passes() {
     }
 }
 
-/// Entries that are there get copies and lose them, and no packet is lost or comes twice.
+/// Existing entries gain and lose copies, and no packet is lost or arrives twice.
 #[test]
 fn a_reload_changes_copies_and_nothing_else() {
     let mut world = World::new(3);
@@ -373,7 +373,8 @@ fn a_reload_changes_copies_and_nothing_else() {
     assert_eq!(world.network.events().find(disturbing), None);
 }
 
-/// Switches go on copying without a controller, and the next one changes nothing of it.
+/// Switches continue to copy without a controller, and the next controller changes nothing about
+/// it.
 #[test]
 fn copies_go_on_through_a_restart_of_the_controller() {
     for direction in DIRECTIONS {

@@ -1,5 +1,5 @@
-//! Multicast in hardware: members receive each packet once, nobody else any, and the controller
-//! sees the first packet only.
+//! Multicast in hardware: members receive each packet once, nobody else receives any, and the
+//! controller sees the first packet only.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -316,7 +316,7 @@ fn another_controller_finds_members_and_senders() {
     send(&mut network, all[0], 100..200);
     network.start_controller(7);
     send(&mut network, all[0], 200..1200);
-    // It asks for members, and hosts answer.
+    // The new controller asks for members, and hosts answer.
     join(&mut network, all[2]);
     send(&mut network, all[0], 1200..2000);
     network.run_for(ms(100));
@@ -345,7 +345,7 @@ fn one_port_sends_to_a_bounded_number_of_groups() {
     let entries = network.switch(switch).entries();
     let senders = entries.filter(|entry| entry.cookie.0 >> 8 & 0xff == 13);
     assert_eq!(senders.count(), 64);
-    // They end when nothing is sent, and make room for others.
+    // The entries end when nothing is sent, and make room for others.
     for round in 0..35u8 {
         network.run_for(Duration::from_secs(70));
         let entries = network.switch(switch).entries();
@@ -366,7 +366,7 @@ fn one_port_sends_to_a_bounded_number_of_groups() {
     assert_eq!(network.errors().count(), 0);
 }
 
-/// Runs one seed of random faults; what is wrong with it.
+/// Runs one seed of random faults, and returns what went wrong, if anything.
 fn run(seed: u64) -> Result<(), String> {
     let mut random = clock::SplitMix64::new(seed);
     let mut below = move |end: usize| (random.next() % end as u64) as usize;
@@ -448,14 +448,14 @@ fn members_are_found_again_whatever_fails() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A router receives all groups, and a host that says it is one does not, unless its port may have
-/// a router.
+/// A router receives all groups. A host that claims to be one does not, unless its port may have a
+/// router.
 #[test]
 fn only_stated_ports_are_routers() {
     for is_stated in [false, true] {
         let at = Location {
             dpid: DatapathId(2),
-            // The links of a line come first.
+            // The links of a line have the first ports.
             port: PortNo(3),
         };
         let stated = is_stated.then_some(at).into_iter().collect();
@@ -518,7 +518,8 @@ fn members_of_ipv6_groups_receive() {
     assert_eq!([member, stranger, other].map(heard), [50, 0, 50]);
 }
 
-/// Members behind a switch whose connection is away go on receiving, whoever joins meanwhile.
+/// Members behind a switch that has lost its connection continue to receive, whoever joins
+/// meanwhile.
 #[test]
 fn a_member_outlives_the_connection_of_its_switch() {
     let (mut network, topology) = hosts(8, true, |network| topology::ring(network, 4));
@@ -545,7 +546,7 @@ fn a_member_outlives_the_connection_of_its_switch() {
     assert_eq!(late.count(), 100);
 }
 
-/// A switch that refuses a group which copies has its hosts' multicast flooded, within the budget.
+/// If a switch refuses a copying group, its hosts' multicast is flooded, within the budget.
 #[test]
 fn a_switch_that_refuses_to_copy_floods() {
     let (mut network, topology) = hosts(9, true, |network| topology::line(network, 3));

@@ -1,4 +1,4 @@
-//! Ports that settings name, and that are not there or lead to another switch.
+//! Ports that settings name, and that do not exist or lead to another switch.
 
 use clock::Duration;
 use control::access::Access;
@@ -49,7 +49,7 @@ fn access(at: Location) -> Access {
     }
 }
 
-/// Each setting that can name a port has its doubts before a change is made.
+/// Doubts about each setting that can name a port are known before a change is made.
 #[test]
 fn doubts_about_ports_are_known_before_a_change() {
     let (network, (at, to)) = line(ControllerConfig::default());
@@ -138,7 +138,7 @@ fn the_alarm_about_a_link_that_is_not_used_names_the_setting() {
     }
 }
 
-/// Bindings are named like VLANs when their switch comes.
+/// Bindings are reported like VLANs when their switch connects.
 #[test]
 fn bindings_at_no_port_and_at_a_link_have_an_alarm() {
     let (_, (at, to)) = line(ControllerConfig::default());

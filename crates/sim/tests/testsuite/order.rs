@@ -53,7 +53,7 @@ fn every_discipline_keeps_the_order_through_a_relay_pair_with_loss_and_breaks() 
     }
 }
 
-/// Each record comes twice, in any order, or the window is smaller than any message.
+/// Each record arrives twice, in any order, or the window is smaller than any message.
 #[test]
 fn copies_and_the_least_window_keep_the_order_over_a_hundred_breaks() {
     let terms = [
@@ -132,7 +132,7 @@ fn the_judge_sees_keyed_messages_that_nothing_holds_back() {
     assert!(unheld.violations > 50, "{unheld:?}");
 }
 
-/// A relay that does not know of domains or keys keeps more than keyed mode asks for.
+/// A relay that does not know of domains or keys keeps more order than keyed mode requires.
 #[test]
 fn strict_order_is_lawful_in_keyed_mode_too_and_slower() {
     let delays = [OrderMode::Strict, OrderMode::Keyed].map(|order| {

@@ -26,7 +26,7 @@ const QUIC: QuicCarrier = QuicCarrier {
     window_floor_bytes: 0,
     records: None,
 };
-/// A machine that is always there at once.
+/// A machine without any delay of its own.
 const IDEAL: Host = Host {
     wake: Duration::ZERO,
     tcp_item: Duration::ZERO,
@@ -124,7 +124,7 @@ fn what_a_window_holds_is_one_write_and_one_record() {
     let (frames, bytes) = beyond(&held(Carrier::Tcp(TLS), 5).run());
     assert_eq!((frames, bytes), (2, 2 * ETHERNET_IP_TCP + 22));
     assert_eq!(beyond(&held(Carrier::Quic(QUIC), 5).run()).0, 2);
-    // The first message opens the window and no other: 6 opens the next, which 10 is in.
+    // Only the first message opens the window; 6 opens the next one, which includes 10.
     let late = Setup {
         window: Duration::from_millis(5),
         ..setup(Carrier::Tcp(TCP), &[0, 4, 6, 10])
@@ -138,7 +138,7 @@ fn nagle_holds_what_is_short_while_something_is_out() {
         nodelay: false,
         ..TCP
     });
-    // The first goes, the other two go together when it is acknowledged.
+    // The first is sent; the other two are sent together when it is acknowledged.
     assert_eq!(beyond(&setup(nagle, &[0, 1, 1]).run()).0, 4);
     assert_eq!(beyond(&setup(Carrier::Tcp(TCP), &[0, 1, 1]).run()).0, 6);
 }
@@ -194,11 +194,11 @@ fn a_relay_says_of_each_record_and_lane_and_reports_with_the_next_message() {
         let ack = 1 + 1 + 2 + 1 + 1 + 3;
         let one = to_controller + stream + lane + record + to_switch + ack;
         assert_eq!(of(&[(0, 0)], &[]), (2, one));
-        // The same lane again: an offset, and nothing of the lane.
+        // The same lane again: an offset, and no data about the lane.
         let again = to_controller + stream + 2 + record + to_switch + ack;
         assert_eq!(of(&[(0, 0), (100, 0)], &[]), (4, one + again));
         assert_eq!(of(&[(0, 0), (100, 1)], &[]), (4, 2 * one));
-        // To the controller at 700 ms, on the control stream: what came at 0.
+        // To the controller at 700 ms, on the control stream: the report of the delivery at 0.
         let report = (1 + 1 + 1) + 4 + 3;
         let back = to_switch + stream + lane + record + to_controller + ack;
         assert_eq!(of(&[(700, 0)], &[(0, 0)]), (4, one + back + report));
@@ -206,7 +206,8 @@ fn a_relay_says_of_each_record_and_lane_and_reports_with_the_next_message() {
     }
 }
 
-/// A busy machine writes together what has come up meanwhile, over QUIC; TCP_NODELAY does not.
+/// Over QUIC, a busy machine writes all messages together that have arrived meanwhile. With
+/// TCP_NODELAY it does not.
 #[test]
 fn what_a_busy_machine_finds_goes_together() {
     let busy = |carrier| {

@@ -1,5 +1,5 @@
-//! More packet-ins than the application can take: what must not wait does not, and what is lost
-//! is packet-ins, counted.
+//! More packet-ins than the application can take: urgent messages do not wait, and only packet-ins
+//! are lost, and counted.
 
 use bytes::Bytes;
 use clock::{Duration, Instant};
@@ -140,7 +140,7 @@ impl Peer {
     }
 }
 
-/// A multipart reply without end is given up, by bytes, and the channel goes on.
+/// A multipart reply without end is abandoned after a number of bytes, and the channel goes on.
 #[test]
 fn a_multipart_reply_without_end_is_given_up() {
     use openflow::message::MultipartReply;
@@ -188,7 +188,7 @@ fn a_multipart_reply_without_end_is_given_up() {
     };
     let part = Message::MultipartReply(part);
     let mut parts = 0;
-    // What the controller does without an answer: it sends the switch what it needs at least.
+    // Without an answer the controller sends the switch the least that it needs.
     let given_up = |frames: Vec<Frame>| frames.iter().any(|frame| frame.type_byte() == 14);
     while !given_up(peer.hear()) {
         peer.say(xid, &part);

@@ -1,4 +1,5 @@
-//! However much there is to send, a switch is sent no more than a window that it has not confirmed.
+//! However much there is to send, a switch is sent no more than one window that it has not
+//! confirmed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,11 +27,11 @@ struct Bench {
 
 #[derive(Default)]
 struct Peer {
-    /// Flow-mods that it was sent, by destination and in-port.
+    /// Flow-mods sent to the switch, by destination and in-port.
     flow_mods: BTreeSet<(Option<u128>, Option<PortNo>, u16)>,
     flow_mod_count: usize,
     barriers: VecDeque<(Xid, usize)>,
-    /// Bytes that it has not confirmed, and the most there were.
+    /// Bytes that the switch has not confirmed, and their maximum.
     bytes: usize,
     bytes_max: usize,
 }
@@ -43,7 +44,7 @@ impl Bench {
     fn new(mode: Mode) -> Bench {
         let config = ControllerConfig {
             mode,
-            // The pace of switches holds paths back here, and not the budget of a port.
+            // Here the pace of switches limits paths, and not the budget of a port.
             path_rate_max: 1_000_000,
             ..ControllerConfig::default()
         };
@@ -55,7 +56,7 @@ impl Bench {
         }
     }
 
-    /// It holds nothing.
+    /// Connects a switch that has no entries.
     fn connect(&mut self, connection: u64, dpid: u64) {
         let switch = Switch::with_ports([1, 2, 3]);
         let mut features = switch.features();
@@ -155,7 +156,7 @@ impl Bench {
         }
     }
 
-    /// The oldest barrier of each switch is answered; false if none waits.
+    /// Answers the oldest barrier of each switch. Returns false if none waits.
     fn confirm(&mut self) -> bool {
         let ids: Vec<ConnectionId> = self.switches.keys().copied().collect();
         let mut has_any = false;
@@ -173,7 +174,7 @@ impl Bench {
         has_any
     }
 
-    /// Time passes; barriers are answered after a millisecond.
+    /// Lets time pass. Barriers are answered after a millisecond.
     fn run_for(&mut self, ms: u64) {
         for _ in 0..ms {
             while self.confirm() {}
@@ -229,7 +230,7 @@ fn a_hundred_thousand_entries_are_sent_as_the_switch_confirms_them() {
     assert_eq!(bench.controller.counters().stages_unconfirmed, 0);
 }
 
-/// Two switches with two links between them and 20,000 pairs across: one link goes.
+/// Two switches with two links between them and 20,000 pairs across: one link fails.
 #[test]
 fn all_paths_of_a_link_are_mended_as_the_switches_confirm_it() {
     const PAIRS: u64 = 20_000;

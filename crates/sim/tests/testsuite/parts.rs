@@ -1,5 +1,5 @@
-//! A network in parts: the controller carries nothing between switches without a way through
-//! links, once that is certain. It carries everything before, and where something else joins them.
+//! A network in parts: once it is certain that no path of links joins two switches, the controller
+//! carries nothing between them. It carries everything before, and where something else joins them.
 //!
 //! `PARTS_SEEDS=17..18 cargo test -p auster-sim --test testsuite parts::` runs one seed.
 
@@ -23,7 +23,7 @@ use crate::seeds;
 /// The EtherType of frames here, one for experiments (IEEE 802, 9.2.3).
 const ETH_TYPE: u16 = 0x88b5;
 
-/// Longer than the parts must be the same.
+/// Longer than the time for which the parts must be the same.
 const QUIET: Duration = ms(5500);
 
 /// Both modes of forwarding.
@@ -39,7 +39,7 @@ fn dropped(network: &Network) -> u64 {
     network.process().controller.counters().packets_no_way
 }
 
-/// The numbers of the parts of all events, and 1 for each that all is one again.
+/// The number of parts in each event, and 1 for each event that all is one again.
 fn parts(network: &Network) -> Vec<usize> {
     let parts = network.events().filter_map(|event| match event {
         Event::NoWay { parts, .. } => Some(*parts),
@@ -66,7 +66,7 @@ fn talks(network: &mut Network, (from, to): (HostId, HostId), seq: u16) -> bool 
     network.host(from).pongs.contains_key(&(ip, seq))
 }
 
-/// How many hosts of `to` hear a broadcast.
+/// The number of hosts of `to` that receive a broadcast.
 fn hear(network: &mut Network, from: HostId, to: &[HostId], number: u8) -> usize {
     for host in to {
         network.host_mut(*host).record = true;
@@ -122,7 +122,7 @@ fn a_moment_after_a_change_packets_are_carried() {
     }
 }
 
-/// Switches that have just connected may have a way over one that has not yet.
+/// Switches that have just connected may have a path over one that has not connected yet.
 #[test]
 fn islands_are_apart_half_a_minute_after_they_have_connected() {
     for mut network in networks() {
@@ -147,7 +147,7 @@ fn islands_are_apart_half_a_minute_after_they_have_connected() {
     }
 }
 
-/// A switch that is none of ours joins the parts: LLDP does not pass it, and broadcasts do.
+/// A foreign switch joins the parts: LLDP does not pass it, but broadcasts do.
 #[test]
 fn parts_that_something_else_joins_are_one() {
     for mut network in networks() {
@@ -162,7 +162,7 @@ fn parts_that_something_else_joins_are_one() {
     }
 }
 
-/// The same where nobody has said anything until the parts were apart.
+/// The same if no host has sent anything before the parts were apart.
 #[test]
 fn a_broadcast_shows_what_joins_the_parts() {
     for mut network in networks() {
@@ -180,7 +180,7 @@ fn a_broadcast_shows_what_joins_the_parts() {
     }
 }
 
-/// A switch that has lost its controller may still forward, and nobody knows better.
+/// A switch that has lost its controller may still forward, and nobody knows whether it does.
 #[test]
 fn a_lost_switch_between_them_keeps_parts_together() {
     for mut network in networks() {
@@ -213,7 +213,7 @@ fn a_dark_cable_is_no_way() {
     }
 }
 
-/// The parts on either side of other changes stay apart through them.
+/// The parts stay apart through other changes on either side.
 #[test]
 fn changes_elsewhere_carry_nothing() {
     for mut network in networks() {
@@ -263,7 +263,7 @@ fn a_cut_cable_cuts_a_vlan() {
     assert!(line.silent_pairs(&mut network, 4).is_empty());
 }
 
-/// The part of each switch, by its first one, as the cables are.
+/// The part of each switch by the actual cables, named by its first switch.
 fn cabled(network: &Network, line: &Topology, cut: &BTreeSet<LinkId>) -> BTreeMap<u64, u64> {
     let dpids = line.switches.iter().map(|switch| switch.0 as u64 + 1);
     let mut of: BTreeMap<u64, u64> = dpids.map(|dpid| (dpid, dpid)).collect();
@@ -281,9 +281,8 @@ fn cabled(network: &Network, line: &Topology, cut: &BTreeSet<LinkId>) -> BTreeMa
     of
 }
 
-/// Cables of a random network are cut at random, in a network that has had other faults. Afterwards
-/// exactly those talk that have a way, and nothing is carried to others. All talk when the cables
-/// are back.
+/// Cuts cables of a random network at random, after other faults. Afterwards exactly the pairs that
+/// have a path talk, and nothing is carried to others. All talk when the cables are back.
 fn run(seed: u64) -> Result<(), String> {
     let mut random = SplitMix64::new(seed);
     let mut below = move |end: usize| (random.next() % end as u64) as usize;

@@ -15,11 +15,11 @@ use crate::services_order::class;
 
 const MODES: [Mode; 3] = [Mode::Reactive, Mode::Proactive, Mode::Hybrid];
 
-/// Packets a millisecond.
+/// The time between two packets.
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// A controller 17 ms away and back, and switches whose entries are active up to 17 ms after they
-/// were confirmed.
+/// A controller with a round trip of 17 ms, and switches whose entries are active up to 17 ms after
+/// they were confirmed.
 fn network(mode: Mode) -> Network {
     network_at(mode, Duration::from_micros(8500))
 }
@@ -44,7 +44,7 @@ fn config(mode: Mode, control_delay: Duration) -> NetworkConfig {
 struct Seen {
     lost: usize,
     reordered: usize,
-    /// Packets that came up.
+    /// The number of packet-ins.
     packet_ins: u64,
 }
 
@@ -149,7 +149,8 @@ fn ring_in(mut network: Network, to: usize) -> (Network, Topology, (HostId, Host
 /// Moves to a slower path, where nothing can overtake.
 #[test]
 fn a_planned_change_loses_nothing_and_reorders_nothing() {
-    // A controller next door is faster than entries become active, and the ingress than the rest.
+    // A nearby controller is faster than entries become active, and the ingress is faster than the
+    // rest.
     let delays = [200, 8500].map(Duration::from_micros);
     for (mode, delay) in MODES.into_iter().flat_map(|mode| delays.map(|d| (mode, d))) {
         let (mut network, ring, pair) = ring_in(network_at(mode, delay), 1);
@@ -159,7 +160,7 @@ fn a_planned_change_loses_nothing_and_reorders_nothing() {
             drain_links(network, &ring, &[0])
         });
         assert_eq!(seen, NOTHING, "{mode:?}");
-        // It carries nothing any more: its end shows.
+        // The link carries nothing any more, as its failure shows.
         let seen = during(&mut network, pair, |network| {
             network.set_dark(ring.links[0], true)
         });
@@ -217,7 +218,7 @@ fn a_planned_change_in_a_pause_reorders_nothing_even_to_a_faster_way() {
     network.set_dark(ring.links[2], true);
     let seen = in_bursts(&mut network, pair, |_| {});
     assert_eq!(seen, NOTHING, "the link was still in use");
-    // What it would have been without.
+    // The same change without a wait for a pause.
     let (mut network, ring, pair) = on_the_slow_way();
     let seen = in_bursts(&mut network, pair, |network| {
         drain_links(network, &ring, &[2])
@@ -235,7 +236,7 @@ fn who_does_not_pause_is_moved_under_traffic_when_the_wait_is_over() {
     });
     assert_eq!((seen.lost, seen.packet_ins), (0, 0));
     assert!((1..=3).contains(&seen.reordered), "{seen:?}, of 3 ms");
-    // The way back has no traffic.
+    // The reverse path has no traffic.
     assert_eq!(moved(&network), (1, 1));
     network.set_dark(ring.links[2], true);
     let after = during(&mut network, pair, |_| {});
@@ -254,8 +255,8 @@ fn only_streams() -> Timeouts {
     }
 }
 
-/// The paths part where services are distinguished: each turns in its own pause, and never falls to
-/// what drops the rest.
+/// Paths are separate where services are distinguished: each moves in its own pause, and its
+/// packets never meet the entry that drops the rest.
 #[test]
 fn services_turn_in_a_pause_and_what_is_forbidden_stays_so() {
     let (mut network, ring, pair) = on_the_slow_way();
@@ -282,8 +283,8 @@ fn services_turn_in_a_pause_and_what_is_forbidden_stays_so() {
     assert_eq!(network.host(pair.1).arrivals, [0_u64; 0]);
 }
 
-/// One that does not pause is overtaken, and that is reported, although the pair's own entry has
-/// ended.
+/// A service that does not pause is overtaken, and this is reported, although the pair's own entry
+/// has ended.
 #[test]
 fn a_service_that_does_not_pause_is_moved_under_traffic() {
     let (mut network, ring, pair) = on_the_slow_way();
@@ -300,7 +301,8 @@ fn a_service_that_does_not_pause_is_moved_under_traffic() {
     assert_eq!(after, NOTHING, "the link was still in use");
 }
 
-/// Its own entry has ended: it goes by the pair's, and turns with it and not before.
+/// The service's own entry has ended. Its packets use the pair's entry, and move with it and not
+/// before.
 #[test]
 fn a_service_without_an_entry_turns_in_the_pause_of_its_pair() {
     let (mut network, ring, pair) = on_the_slow_way();
@@ -331,7 +333,8 @@ fn a_service_without_an_entry_turns_in_the_pause_of_its_pair() {
 /// was refused.
 #[test]
 fn a_path_waits_on_where_the_table_is_full_for_others() {
-    // Two of every switch's own, the path, both ways back, and what takes over.
+    // Two entries that every switch has, the path, both return paths, and the entry that takes
+    // over.
     const ENTRIES: usize = 6;
     let never_chosen_to_go = |host: u8| FlowClass {
         name: format!("from {host}"),
@@ -399,8 +402,8 @@ fn fixed(idle_s: u16, hard_s: u16) -> Timeouts {
     }
 }
 
-/// A FLOW_REMOVED may arrive after the next entry of its key was sent: here the old entry ends in
-/// the moment in which the wait for a pause is over.
+/// A FLOW_REMOVED may arrive after the next entry of its key was sent: here the old entry ends at
+/// the moment when the wait for a pause is over.
 #[test]
 fn an_end_that_is_told_late_ends_nothing_that_was_sent_since() {
     let mut network = network(Mode::Reactive);
@@ -415,7 +418,7 @@ fn an_end_that_is_told_late_ends_nothing_that_was_sent_since() {
     assert_entries_are_as_wanted(&network, &ring.switches);
 }
 
-/// The entries that were to take over go though the path moves on before they are taken out.
+/// The successor entries are removed although the path moves on before their removal.
 #[test]
 fn no_successor_outlives_its_turn() {
     let (mut network, ring, pair) = on_the_slow_way();
@@ -437,7 +440,7 @@ fn no_successor_outlives_its_turn() {
     assert_entries_are_as_wanted(&network, &ring.switches);
 }
 
-/// Nobody takes the new path as long as the wait lasts, which is longer than entries last unused.
+/// No packet takes the new path during the wait, which is longer than unused entries last.
 #[test]
 fn the_new_way_is_there_when_a_long_wait_is_over() {
     let mut network = network(Mode::Reactive);
@@ -452,8 +455,8 @@ fn the_new_way_is_there_when_a_long_wait_is_over() {
     assert_eq!(packet_ins(&network), before);
 }
 
-/// Past its first switch a path is moved without touching its first entry, which ends when it would
-/// have: seconds after the path was moved, and sooner after that than its timeout.
+/// A path is moved beyond its first switch without touching its first entry. That entry ends when
+/// it would have: seconds after the move, and sooner after the move than its timeout.
 #[test]
 fn a_path_that_was_moved_ends_with_its_first_entry() {
     let mut network = network(Mode::Reactive);
@@ -481,7 +484,7 @@ fn a_path_that_was_moved_ends_with_its_first_entry() {
     assert_entries_are_as_wanted(&network, &switches);
 }
 
-/// Entries of pairs, by their key and where they lead.
+/// Checks that switches have the wanted entries of pairs, by key and by output.
 fn assert_entries_are_as_wanted(network: &Network, switches: &[SwitchId]) {
     let of_pairs = |entry: Entry| {
         let shape = (entry.key, entry.out);
@@ -502,7 +505,7 @@ fn assert_entries_are_as_wanted(network: &Network, switches: &[SwitchId]) {
 fn a_switch_is_taken_out_without_loss() {
     for mode in MODES {
         let (mut network, ring, pair) = ring(mode, 3);
-        // Its way is over switch 4.
+        // Its path is over switch 4.
         let out = ring.switches[4];
         let dpid = network.switch(out).features().datapath_id;
         let seen = during(&mut network, pair, |network| {

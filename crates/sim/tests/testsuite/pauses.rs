@@ -45,7 +45,7 @@ struct Scene {
     step: u64,
     /// Most packets that the cables carried in a step.
     busiest: u64,
-    /// The same in the second after something was continued, in all: what has waited comes at once.
+    /// The total in the second after a part was continued: all that has waited arrives at once.
     burst: u64,
     burst_until: u64,
 }
@@ -139,7 +139,7 @@ impl Scene {
         (2 * self.parts.links.len()).saturating_sub(found)
     }
 
-    /// Nothing but hosts at edges, each where it is plugged in.
+    /// Checks that only hosts are at edges, each where it is plugged in.
     fn assert_hosts(&self, when: &str) {
         let ends = self.parts.links.iter();
         let ends: BTreeSet<Location> = ends.flat_map(|l| self.network.link_ends(*l)).collect();
@@ -176,7 +176,7 @@ impl Scene {
         assert_eq!(lost.count(), 0, "{when}: pairs that do not ping once");
         let alarms: Vec<&Alarm> = self.alarms();
         assert!(alarms.is_empty(), "{when}: false alarms {alarms:?}");
-        // A round of questions and LLDP at once, and much room.
+        // A round of questions and LLDP at once, with a large margin.
         let ports = 2 * self.parts.links.len() + self.parts.hosts.len();
         let calm = 400 + (ports * 8 + hosts.len() * hosts.len() * 12) as u64;
         let busiest = self.busiest;
@@ -203,7 +203,7 @@ impl Scene {
     }
 }
 
-/// `parts` stop, for each of the times, in each shape.
+/// Stops `parts` for each of the times, in each shape.
 fn pauses(what: &str, parts: impl Fn(&Scene) -> Vec<Part>) {
     for shape in SHAPES {
         for pause_s in [1, 5, 30] {
@@ -320,7 +320,7 @@ fn a_slow_control_channel_splits_nothing() {
     }
 }
 
-/// A tenfold offer: of ten packets nine are lost.
+/// Ten times the capacity is offered: of ten packets nine are lost.
 #[test]
 fn an_overfilled_link_splits_nothing() {
     for shape in SHAPES {
@@ -355,15 +355,16 @@ fn a_link_that_carries_nothing_for_a_while_splits_nothing() {
     }
 }
 
-/// A cable is mended while everybody is slow: ports come up, and what discovery says of them is
-/// late. `make run` beside other work lost up to 494 packets so.
+/// A cable is mended while everything is slow: ports come up, and discovery's results about them
+/// are late. `make run` beside other work lost up to 494 packets this way.
 #[test]
 fn a_link_mended_on_a_busy_machine_costs_nothing() {
     let mut losses = Vec::new();
     for mode in [Mode::Reactive, Mode::Proactive, Mode::Hybrid] {
         for late_ms in [300, 700, 1500, 3000] {
             for busy in 0..3 {
-                // Routes that turn one switch after the other go on without a barrier after 0.5 s.
+                // Routes that change one switch after the other proceed without a barrier after 0.5
+                // s.
                 if mode == Mode::Proactive && busy == 0 && late_ms > 500 {
                     continue;
                 }
@@ -375,7 +376,7 @@ fn a_link_mended_on_a_busy_machine_costs_nothing() {
                 scene.network.set_link(link, false);
                 scene.run(secs(2));
                 scene.network.set_link(link, true);
-                // What the ports have become is known, and then the control paths are late.
+                // The state of the ports is known before the control paths become late.
                 scene.network.run_for(ms(1));
                 let late = match busy {
                     0 => vec![Part::Relay(scene.parts.switches[0])],
@@ -434,7 +435,7 @@ fn no_order_of_faults_makes_a_loop() {
                     scene.network.set_loss(link, below(1_000_000) as u32);
                     is_lossy = true;
                 }
-                // Of one that comes up while LLDP is lost for good nobody can know what it is.
+                // Nobody can know the kind of a link that comes up while LLDP is lost for good.
                 _ if is_lossy || !dark.is_empty() => {}
                 _ => {
                     scene.network.set_link(link, false);
@@ -468,12 +469,12 @@ fn no_order_of_faults_makes_a_loop() {
     }
 }
 
-/// A switch goes with its datapath, while its neighbours' ports stay up: another path is taken long
-/// before its grace is over, and nothing is lost of packets that had another path already.
+/// A switch fails with its datapath, while its neighbours' ports stay up. Another path is taken
+/// long before its grace is over, and packets that had another path already are not lost.
 #[test]
 fn a_transit_switch_that_goes_is_left_within_half_a_second() {
     for mode in [Mode::Reactive, Mode::Proactive, Mode::Hybrid] {
-        // The one of the two ways round that was taken, and the one that was not.
+        // Of the two ways round the ring, the one that was taken and the one that was not.
         let lost = [1, 3].map(|transit| lost_with(mode, transit));
         assert!(lost[0].max(lost[1]) > 0, "{mode:?}: the way was taken");
         assert!(

@@ -162,7 +162,7 @@ fn entries(network: &Network, id: SwitchId) -> Vec<&FlowEntry> {
     all.filter(|entry| Flow::is_its(entry.cookie)).collect()
 }
 
-/// The same as text, of all switches: what one has and another has not shows.
+/// These entries of all switches as text: differences between switches show.
 fn all_entries(network: &Network, topology: &Topology) -> BTreeSet<String> {
     let all = switches(topology).flat_map(|id| {
         let entries = entries(network, id).into_iter().map(move |entry| {
@@ -207,15 +207,15 @@ fn links(network: &Network, topology: &Topology) -> BTreeMap<Location, Location>
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Found {
-    /// Nobody is let in.
+    /// No packet is let in.
     Absent,
-    /// Let in and led to its end, through these switches.
+    /// Packets are let in and led to the circuit's end, through these switches.
     Whole(Vec<DatapathId>),
-    /// Let in, and it ends there.
+    /// Packets are let in, and their path ends there.
     Half(Location),
 }
 
-/// Where the circuit's entries lead what `from` sends to `to`.
+/// Follows the circuit's entries for packets from `from` to `to`.
 fn follow(network: &Network, topology: &Topology, from: HostId, to: HostId) -> Found {
     let links = links(network, topology);
     let (src, dst) = (network.host(from).address.ip, network.host(to).address.ip);
@@ -339,7 +339,7 @@ fn a_circuit_is_set_up_and_moves_within_a_second_when_its_link_fails() {
         network.run_for(ms(3000));
         let gone = lost(&network, b, 0, 4000);
         assert!(gone <= 20, "{version}: {gone} of 4,000 lost");
-        // What it was before is gone, and a link that returns moves nothing.
+        // The old path's entries are removed, and a link that returns moves nothing.
         let count = all_entries(&network, &ring).len();
         assert_eq!(count, 8, "{version}: four switches, both ways");
         network.set_link(link, true);
@@ -445,7 +445,8 @@ fn a_circuit_that_is_asked_for_now_and_has_no_room_is_refused_by_field() {
     assert_eq!(all_entries(&network, &line), before);
     let asked = network.ask(|controller, _| controller.qos().circuits.clone());
     assert_eq!(asked, std::slice::from_ref(&first));
-    // What fits is taken, and counts at once, before anything of it is on a switch.
+    // A circuit that fits is accepted, and counts at once, before any of its entries is on a
+    // switch.
     assert_eq!(ask(&mut network, &[&first, &fits], "second"), Ok(()));
     let three = [&first, &fits, &third];
     assert!(ask(&mut network, &three, "third").is_err());
@@ -535,7 +536,7 @@ fn assert_foreign(network: &Network, topology: &Topology) {
     }
 }
 
-/// Set up as far as hosts, queues and what is somebody else's.
+/// A network set up with hosts, queues and foreign state.
 fn prepared() -> (Network, Topology) {
     let mut network = network();
     let ring = topology::ring(&mut network, 4);
@@ -588,7 +589,7 @@ fn killed_at_any_message_a_circuit_is_whole_or_absent() {
     }
 }
 
-/// Entries and meters in the end; `None` if there were fewer messages.
+/// Returns the entries and meters in the end, or `None` if there were fewer messages.
 fn killed_after(
     points: u64,
     reached: &[usize],
@@ -620,14 +621,14 @@ fn killed_after(
         }
     };
     assert_not_half(&network);
-    // While there is no controller: by the circuit or by the paths, whatever form they have.
+    // Without a controller, packets take the circuit or the paths, whatever form these have.
     network.stream(a, b, 1000, 20, ms(1));
     network.run_for(ms(100));
     assert_eq!(lost(&network, b, 1000, 20), 0, "after {points}");
     restart(&mut network, &ring, &then);
     network.run_for(ms(3000));
     assert_not_half(&network);
-    // Hosts that are named by their address are known when they tell it.
+    // Hosts named by their address are known once they announce it.
     network.resolve(a, b);
     network.resolve(b, a);
     network.run_for(ms(7000));
@@ -652,7 +653,7 @@ fn a_new_process_finds_all_of_it_and_sends_nothing() {
         of(METER_MOD) + of(FLOW_MOD)
     };
     let before = told(&network);
-    // Its hosts say nothing but over the circuit, so that nobody hears of them.
+    // Its hosts send only over the circuit, so that the controller does not see them.
     network.stream(a, b, 0, 20_000, ms(1));
     restart(&mut network, &ring, &qos);
     network.run_for(ms(10_000));
@@ -692,7 +693,7 @@ fn a_circuit_stays_while_databases_are_still_on_their_way() {
     assert_eq!(queues.len(), 4);
 }
 
-/// Nobody comes back for what an earlier process has set up: its hosts are silent, one is gone.
+/// No host returns for the state of an earlier process: its hosts are silent, one is gone.
 #[test]
 fn what_nobody_can_place_any_more_goes_in_the_end() {
     let (mut network, ring) = prepared();
@@ -786,7 +787,7 @@ fn policies_stand_behind_paths_and_turning_them_on_and_off_loses_nothing() {
         !leads(&network, other),
         "a switch without policies is as before"
     );
-    // New paths lead on as well, and those that an edge sets.
+    // New paths lead on as well, as do entries that an edge sets.
     let c = network.add_host(ingress);
     network.run_for(ms(2000));
     for seq in 0..3 {
@@ -828,7 +829,7 @@ fn what_a_policy_drops_is_dropped() {
     assert_eq!(lost(&network, b, 0, 100), 0, "no video");
 }
 
-/// Nothing asked for is nothing sent: byte for byte the run that there was before.
+/// If nothing is asked for, nothing is sent: the run is byte for byte the same as before.
 #[test]
 fn without_qos_the_controller_says_what_it_always_said() {
     let run = |asked: bool| {
@@ -955,11 +956,11 @@ fn counters_are_read_and_told_by_policy_and_circuit() {
     assert_eq!(report.circuits["backup"].hops.len(), 3);
 }
 
-/// Switches whose datapath ignores `set_queue`, and what keeps the queues beside them: it counts
-/// what entries put into queues, except where nobody does.
+/// Switches whose datapath ignores `set_queue`, and the program beside them that keeps the queues.
+/// It counts packets that entries put into queues, except where no such program runs.
 struct Beside {
     nobody_at: Option<DatapathId>,
-    /// There everything is in queue 0.
+    /// The switch where all packets are in queue 0.
     useless_at: Option<DatapathId>,
 }
 
@@ -1024,7 +1025,7 @@ impl Beside {
         });
     }
 
-    /// Seconds pass under traffic, and it counts every five.
+    /// Lets seconds pass under traffic, and counts every five seconds.
     fn run(&self, network: &mut Network, topology: &Topology, seconds: u64) {
         for _ in 0..seconds / 5 {
             self.count(network, topology);
@@ -1036,7 +1037,7 @@ impl Beside {
 
 #[test]
 fn a_circuit_is_active_when_every_hop_was_seen_to_queue_and_not_before() {
-    // At the second hop: as it should be, without anybody who makes queues, and with useless ones.
+    // At the second hop: working queues, no maker of queues, and useless queues.
     for number in 0..3 {
         let mut network = network();
         let ring = topology::ring(&mut network, 5);
@@ -1098,7 +1099,8 @@ fn a_circuit_is_active_when_every_hop_was_seen_to_queue_and_not_before() {
         let effects: Vec<verify::Effect> = hops.iter().map(|hop| hop.verdict.effect).collect();
         use verify::Effect::{NoTraffic, Yes};
         assert_eq!(effects, [Yes, Yes, Yes, NoTraffic, NoTraffic, NoTraffic]);
-        // It stays seen while it is quiet, and of another way nothing has been seen.
+        // The circuit stays verified while it is quiet, but on another path nothing has been seen
+        // yet.
         beside.run(&mut network, &ring, 120);
         assert_eq!(state(&mut network, "backup").0, Installation::Active);
         let link = link_between(&network, &ring, way[0], way[1]);
@@ -1200,7 +1202,7 @@ fn a_thousand_policies_are_as_many_messages_as_entries_and_none_the_second_time(
     assert_eq!(told(&network).0 - after.0, 5);
 }
 
-/// One of many policies: the service of its own, and what is done with its packets.
+/// One of many policies: its own service, and the treatment of its packets.
 fn numbered(n: u16) -> [Edit; 2] {
     let service = Service {
         name: format!("s{n}"),
@@ -1242,15 +1244,15 @@ fn a_policy_costs_the_same_beside_four_thousand_as_beside_none() {
     add(&mut network, 0);
     for n in 1..policies - 1 {
         let cost = add(&mut network, n);
-        // Its two entries (it is of IPv4 and IPv6) on each of two switches are looked at with those
-        // of the ones before that were not known to be sent.
+        // Its two entries (IPv4 and IPv6) on each of two switches are examined together with
+        // earlier policies' entries that were not known to be sent.
         let bound = [1, 4, 1, 16];
         assert!(
             cost.iter().zip(bound).all(|(cost, bound)| *cost <= bound),
             "{n}: {cost:?}"
         );
     }
-    // The last one in its whole life.
+    // The last policy, through its whole life.
     let last = policies - 1;
     let [service, added] = numbered(last);
     let other = Edit::PutPolicy(Policy {
@@ -1295,7 +1297,7 @@ fn a_policy_costs_the_same_beside_four_thousand_as_beside_none() {
     );
 }
 
-/// A link that goes costs nothing of policies: they do not hang on it.
+/// A link failure costs no work for policies: they do not depend on the link.
 #[test]
 fn a_link_that_goes_plans_no_policy_anew() {
     let mut network = network();

@@ -63,7 +63,7 @@ fn what_cannot_be_asked_is_not() {
     assert_eq!(other, Err(NotAsked::NoSwitch));
 }
 
-/// The answer takes longer than it is waited for.
+/// The answer takes longer than the controller waits for it.
 #[test]
 fn a_question_is_lost_after_its_time_and_no_more_than_so_many_are_open() {
     let mut config = NetworkConfig::default();

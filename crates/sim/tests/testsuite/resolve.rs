@@ -42,7 +42,7 @@ fn asked(network: &Network, who: HostId) -> u32 {
     network.host(who).arp_heard.values().sum()
 }
 
-/// Its question, with an empty cache, and whether it got an answer.
+/// Asks with an empty cache. Returns whether the host got an answer.
 fn ask(network: &mut Network, from: HostId, to: HostId) -> bool {
     network.host_mut(from).forget_addresses();
     network.resolve(from, to);
@@ -56,7 +56,7 @@ fn heard(network: &Network, topology: &Topology, kind: u8) -> u64 {
     switches.map(|switch| network.heard(*switch, kind)).sum()
 }
 
-/// The host that is asked for does not hear of it, nor does the controller, but for one question of
+/// The host that is asked for sees no question, nor does the controller, but for one question of
 /// the asker in a minute.
 #[test]
 fn questions_for_known_hosts_are_answered_at_the_edge() {
@@ -160,8 +160,8 @@ fn inspection_sees_every_question() {
     assert_eq!(asked(&network, b), asked_before, "nobody asked it itself");
 }
 
-/// An address that another host claims has no answer at the edge: the owner is heard when it
-/// defends its address by a question of its own.
+/// An edge does not answer for an address that another host claims: the controller sees the owner
+/// defend its address by a question of its own.
 #[test]
 fn a_claim_is_seen_and_the_owner_keeps_its_address() {
     let (mut network, topology) = line(ControllerConfig::default());
@@ -191,8 +191,8 @@ fn a_claim_is_seen_and_the_owner_keeps_its_address() {
     }
 }
 
-/// A host that has gone has no answer: its port is down, or it is silent when another claims its
-/// address.
+/// Nobody answers for a host that has left: its port is down, or it is silent when another claims
+/// its address.
 #[test]
 fn nobody_answers_for_a_host_that_has_gone() {
     let (mut network, topology) = line(ControllerConfig::default());

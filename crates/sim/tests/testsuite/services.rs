@@ -108,7 +108,7 @@ impl Two {
         self.network.host(self.b).datagrams.contains_key(&number)
     }
 
-    /// Whether the packets of a ping do.
+    /// Whether the packets of a ping arrive.
     fn answers(&mut self, seq: u16) -> bool {
         self.network.ping(self.a, self.b, seq);
         self.network.run_for(ms(50));
@@ -122,7 +122,7 @@ impl Two {
         its.cloned().collect()
     }
 
-    /// Whose entries there are where the one host is, one for each entry.
+    /// The host pairs of the entries at the one host's port, one pair for each entry.
     fn pairs_at_edge(&self, kind: EntryKind) -> Vec<(Option<MacAddr>, Option<MacAddr>)> {
         let port = self.network.place(self.a).port;
         let keys = self.entries(kind).into_iter();
@@ -145,8 +145,8 @@ impl Two {
     }
 }
 
-/// In both versions: at once when it is said, while the rest of the pair goes on, and no longer
-/// than it is said.
+/// In both versions the service stops at once when it is forbidden, and only as long as it is
+/// forbidden. The rest of the pair goes on.
 #[test]
 fn a_forbidden_service_ends_at_once_and_the_rest_of_its_pair_does_not() {
     for version in VERSIONS {
@@ -160,7 +160,7 @@ fn a_forbidden_service_ends_at_once_and_the_rest_of_its_pair_does_not() {
             assert!(two.arrives(80, 200 + n), "{version:?}: {n}");
         }
         assert!(two.answers(2), "{version:?}");
-        // In 1.0 what an edge takes out goes with all that matches, and is asked for once more.
+        // In 1.0 an edge's deletion removes all matching entries, which are requested once more.
         let again = if version == Version::V10 { 2 } else { 0 };
         assert!(
             two.packet_ins() <= asked + again,
@@ -176,7 +176,8 @@ fn a_forbidden_service_ends_at_once_and_the_rest_of_its_pair_does_not() {
     }
 }
 
-/// Before the first packet, since it is set with the pair's entries; and where no entry is there.
+/// Forbidden before the first packet, since drop entries are set with the pair's entries; and where
+/// no entry is set.
 #[test]
 fn a_forbidden_service_is_so_from_its_first_packet() {
     let mut two = two(Version::V13, vec![forbidden("dns", "udp", &[53])]);
@@ -189,7 +190,7 @@ fn a_forbidden_service_is_so_from_its_first_packet() {
     assert!(!two.arrives(53, 4) && two.arrives(80, 5));
 }
 
-/// Its entry outlasts the pair's, so that no packet of it comes up.
+/// The service's entry outlasts the pair's, so that none of its packets reaches the controller.
 #[test]
 fn a_service_lives_as_long_as_its_class_says() {
     let mut long = class("slow", "udp", &[7]);
@@ -216,8 +217,8 @@ fn a_service_lives_as_long_as_its_class_says() {
     assert_eq!(two.entries(EntryKind::Pair), []);
 }
 
-/// The first that fits wins: one port of what is forbidden is allowed, and stays so although it is
-/// silent for longer than its entry lives, as long as the pair is in use.
+/// The first class that fits wins: one port of a forbidden service is allowed. It stays allowed
+/// although it is silent for longer than its entry lives, as long as the pair is in use.
 #[test]
 fn an_exception_goes_before_what_it_stands_out_from() {
     let classes = vec![class("dns", "udp", &[53]), forbidden("udp", "udp", &[])];
@@ -238,7 +239,8 @@ fn an_exception_goes_before_what_it_stands_out_from() {
     assert!(two.arrives(53, 3) && !two.arrives(54, 4));
 }
 
-/// While a lease is renewed it may be gone for a moment, and then its packets would be dropped.
+/// While its lease is renewed, the entry may be absent for a moment, and then its packets would be
+/// dropped.
 #[test]
 fn an_exception_has_no_hard_timeout() {
     let mut dns = class("dns", "udp", &[53]);
@@ -333,7 +335,7 @@ fn a_new_controller_takes_out_what_only_drops() {
     assert_eq!(two.entries(EntryKind::Barrier), []);
 }
 
-/// The host moves while it sends: what it may not send does not pass at the new place either.
+/// The host moves while it sends: its forbidden packets do not pass at the new place either.
 #[test]
 fn what_is_forbidden_moves_with_its_host() {
     let mut two = two(Version::V13, vec![forbidden("dns", "udp", &[53])]);
@@ -351,8 +353,8 @@ fn what_is_forbidden_moves_with_its_host() {
     assert_eq!(two.entries(EntryKind::Barrier).len(), 2);
 }
 
-/// More pairs than there is room for where they begin: entries come and go, and none that leads is
-/// there without those that drop, of its pair.
+/// More pairs than their first switch has room for: entries come and go, and no forwarding entry is
+/// present without the drop entries of its pair.
 #[test]
 fn what_is_forbidden_stays_so_where_a_table_is_too_small() {
     for version in VERSIONS {

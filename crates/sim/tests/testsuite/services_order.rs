@@ -1,5 +1,5 @@
 //! Forbidden traffic between two hosts does not pass between any two messages of the controller: a
-//! switch may be at one for as long as it likes before it takes the next.
+//! switch may wait after one for any time before it takes the next.
 
 use std::net::Ipv4Addr;
 
@@ -25,7 +25,7 @@ struct Bench {
     controller: Controller,
     switch: Switch,
     now: Instant,
-    /// The fate of a packet to port 53 after each change of the table: whether it passed.
+    /// Whether a packet to port 53 passed, after each change of the table.
     passed: Vec<bool>,
 }
 
@@ -85,7 +85,7 @@ impl Bench {
         };
         bench.connect();
         bench.run_for(5000);
-        // Both are learned, and the path of what is allowed is there.
+        // Both hosts are learned, and the path of allowed traffic is set.
         bench.send(AT_B, 2, 1, 80);
         bench.send(AT_A, 1, 2, 80);
         bench.run_for(100);
@@ -169,7 +169,7 @@ impl Bench {
         self.drain();
     }
 
-    /// The switch says which entries have ended.
+    /// Has the switch report the entries that have ended.
     fn tell_removed(&mut self) {
         for message in self.switch.handle_timeout(self.now) {
             let frame = encode(Version::V13, Xid(0), &message).unwrap();
@@ -199,7 +199,7 @@ fn what_is_forbidden_does_not_pass_while_a_path_is_set() {
     assert!(bench.send(AT_A, 1, 2, 80), "the rest does");
     assert!(bench.passed.len() >= 5, "{:?}", bench.passed);
     assert!(!bench.passed.contains(&true), "{:?}", bench.passed);
-    // Once it is said, of a path that is there.
+    // Forbidden later, for a path that exists already.
     let mut bench = Bench::new(Vec::new());
     let mut rest = class("rest", &[], false);
     rest.lifetime = Some(Lifetime::Fixed {

@@ -1,5 +1,5 @@
-//! More pairs in use than fit into a switch between others: they share entries, and nothing is
-//! lost, let through or left behind by that.
+//! More pairs in use than fit into a switch between others: they share entries. Sharing loses
+//! nothing, lets nothing forbidden through and leaves nothing behind.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ struct Star {
     links: Vec<LinkId>,
     sent: BTreeMap<(HostId, HostId), Vec<(Instant, u64)>>,
     occupancy_max: usize,
-    /// Without: all of a pair that is forbidden.
+    /// Forbidden service; without one, all traffic of a forbidden pair is barred.
     barred_service: Option<Service>,
 }
 
@@ -161,7 +161,7 @@ impl Star {
             .count()
     }
 
-    /// Where coarse entries for a host lead.
+    /// The ports to which coarse entries for a host lead.
     fn ways(&self, at: SwitchId, to: HostId) -> Vec<PortNo> {
         let mac = self.network.host(to).address.mac;
         let entries = self.network.switch(at).entries();
@@ -223,7 +223,7 @@ fn pairs_share_entries_where_they_do_not_fit_and_nothing_is_lost() {
         assert!(star.coarse(core) > 20, "{version:?}: {view:?}");
         assert_eq!(view.coarse, star.coarse(core), "{version:?}");
         assert!(view.counters.coarsened > 100, "{version:?}: {view:?}");
-        // Most pairs have come to entries that there were.
+        // Most pairs now use entries that existed before.
         star.occupancy_max = 0;
         let misses = star.network.process().controller.counters().packet_ins;
         star.run(ms(5000));
@@ -235,7 +235,8 @@ fn pairs_share_entries_where_they_do_not_fit_and_nothing_is_lost() {
         star.run(ms(10_000));
         assert_eq!(star.lost(begin, star.network.now()), [], "{version:?}");
         assert_eq!(star.network.errors().count(), 0, "{version:?}");
-        // Once all have begun; until then what comes between two readings is on top.
+        // This holds once all pairs have begun; until then the entries set between two readings are
+        // on top.
         let bound = high_mark(LIMIT) as usize;
         assert!(
             star.occupancy_max <= bound,
@@ -267,8 +268,8 @@ fn where_all_fit_each_pair_has_its_own() {
     );
 }
 
-/// A pair that is forbidden before, and one that is while its packets share an entry: all of it, or
-/// only what is sent here.
+/// One pair is forbidden beforehand, and one while its packets share an entry: all of its traffic,
+/// or only the service that is sent here.
 #[test]
 fn what_is_forbidden_stays_so_where_entries_are_coarse() {
     let streams = Service {
@@ -309,7 +310,7 @@ fn what_is_forbidden_stays_so_where_entries_are_coarse() {
             );
         }
         let others = star.lost(Instant::START, star.settled());
-        // Who may not answer a request for its address is not found either.
+        // A host that may not answer a request for its address is not found either.
         let back = (before.1, before.0);
         let others = others.iter().map(|(pair, _)| *pair);
         let others = others.filter(|pair| ![before, meanwhile, back].contains(pair));
@@ -317,8 +318,8 @@ fn what_is_forbidden_stays_so_where_entries_are_coarse() {
     }
 }
 
-/// Edge switches are too small as well, and behind one port are many. Somebody else speaks there,
-/// whom nobody has heard, to one whom all pairs share entries to.
+/// Edge switches are too small as well, and one port has many hosts behind it. An unknown host
+/// there sends to one for which all pairs share entries.
 #[test]
 fn a_new_sender_is_learned_where_entries_are_coarse() {
     let mut star = Star::new(Version::V13, 1, 3);
@@ -370,8 +371,8 @@ fn coarse_entries_follow_a_host_that_moves() {
         let host = star.hosts[0];
         let new = star.edges[2];
         star.network.move_host(host, new, unplug);
-        // Held for discovery, then heard by what it sends all the time, and asked for at its old
-        // port.
+        // The port is held for discovery, then the host is seen by its constant traffic, and asked
+        // for at its old port.
         star.run(ms(3000));
         let begin = star.network.now();
         star.run(ms(8000));
@@ -394,7 +395,8 @@ fn coarse_entries_follow_a_host_that_moves() {
     }
 }
 
-/// Few go on: they are given entries of their own again, before the coarse ones go, and lose none.
+/// Few pairs go on. They get entries of their own again before the coarse ones are removed, and
+/// lose no packet.
 #[test]
 fn when_nothing_presses_pairs_have_their_own_entries_again() {
     for version in VERSIONS {
@@ -421,7 +423,7 @@ fn when_nothing_presses_pairs_have_their_own_entries_again() {
     }
 }
 
-/// A controller that takes over keeps coarse entries, and what is carried by them goes on.
+/// A controller that takes over keeps coarse entries, and their traffic goes on.
 #[test]
 fn a_new_controller_takes_coarse_entries_over() {
     let mut star = Star::new(Version::V13, 1, 6);
@@ -446,8 +448,8 @@ fn a_new_controller_takes_coarse_entries_over() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// Links between edges and two cores come and go and hosts move, all while entries are coarse:
-    /// whatever it was, two seconds later nothing is lost, and no packet has gone in circles.
+    /// Links between edges and two cores come and go and hosts move, all while entries are coarse.
+    /// Two seconds after any change nothing is lost, and no packet has gone in circles.
     #[test]
     fn whatever_changes_nothing_is_lost_or_goes_in_circles(
         seed in 0u64..1000,
@@ -459,7 +461,7 @@ proptest! {
         let mut down = None;
         for (link, what, edge) in changes {
             match what {
-                // One at a time, so that there is always a way.
+                // One at a time, so that there is always a path.
                 0 => {
                     if let Some(link) = down.replace(star.links[link]) {
                         star.network.set_link(link, true);

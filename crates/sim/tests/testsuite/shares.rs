@@ -1,4 +1,4 @@
-//! Hosts are forgotten, and what one port brings in keeps nothing from the others.
+//! Hosts are forgotten, and the traffic of one port takes nothing from the others.
 
 use std::net::Ipv4Addr;
 
@@ -25,7 +25,7 @@ fn alarms(network: &Network, is_it: impl Fn(&Alarm) -> bool) -> usize {
     alarms.count()
 }
 
-/// A host that is not there.
+/// The address of a host that does not exist.
 fn forged(n: u32) -> Address {
     let [_, a, b, c] = n.to_be_bytes();
     Address::new(MacAddr([6, 0, 0, a, b, c]), Ipv4Addr::new(172, a, b, c))
@@ -56,8 +56,8 @@ fn place(network: &Network, host: HostId) -> Option<control::controller::Locatio
     hosts.into_iter().find(|h| h.mac == mac).map(|h| h.at)
 }
 
-/// Finding 4 a and F3. 65,536 addresses of one port once filled what is known of hosts for good: no
-/// host could move, and who was new was not forbidden anything.
+/// Finding 4 a and F3. 65,536 addresses of one port once filled the host table for good: no host
+/// could move, and nothing was forbidden to a new host.
 #[test]
 fn a_port_that_forges_addresses_neither_holds_others_nor_frees_who_is_forbidden() {
     let barred = FlowClass {
@@ -93,13 +93,13 @@ fn a_port_that_forges_addresses_neither_holds_others_nor_frees_who_is_forbidden(
         !pings(&mut network, barred, b, 3),
         "forbidden before it was heard"
     );
-    // From port to port while the old one stays up: the old place is asked.
+    // The host changes its port while the old one stays up: the old place is asked.
     network.move_host(mover, here, false);
     network.run_for(ms(1000));
     network.ping(mover, a, 4);
     network.run_for(ms(2000));
     assert_eq!(place(&network, mover), Some(network.place(mover)));
-    // What was forbidden stays so.
+    // The forbidden host stays forbidden.
     forge(&mut network, (here, attacker), 100_000..170_000);
     assert!(!pings(&mut network, barred, b, 5));
     let known = network.process().controller.host_counters();
@@ -145,8 +145,8 @@ fn a_port_that_bounces_leaves_room_and_is_forgotten_in_five_minutes() {
     assert_eq!(network.process().controller.host_count(), 3);
 }
 
-/// A host that is heard by nobody is asked before it is forgotten; one whose packets go by entries
-/// is not even asked.
+/// A host that nobody hears is asked before it is forgotten; a host whose packets use entries is
+/// not even asked.
 #[test]
 fn only_hosts_that_are_gone_are_forgotten() {
     for mode in [Mode::Reactive, Mode::Hybrid, Mode::Proactive] {
@@ -181,7 +181,7 @@ fn only_hosts_that_are_gone_are_forgotten() {
     }
 }
 
-/// Finding 12: what all broadcasts cost is bounded in packet-outs per second, and one port that
+/// Finding 12: the cost of all broadcasts is bounded in packet-outs per second, and one port that
 /// storms leaves room for the others.
 #[test]
 fn broadcasts_cost_so_many_packet_outs_a_second_and_no_more() {
@@ -227,7 +227,7 @@ fn broadcasts_cost_so_many_packet_outs_a_second_and_no_more() {
     }
     network.run_for(ms(100));
     assert!(counters(&network).flooded - before >= 19);
-    // All together: half of it is one switch's, and all that is there is everybody's.
+    // All together: one switch may use half of the budget, and all switches the whole.
     let before = counters(&network);
     for _ in 0..1000 {
         for host in &hosts {
@@ -242,7 +242,7 @@ fn broadcasts_cost_so_many_packet_outs_a_second_and_no_more() {
     assert!(after.flood_limited_shared > before.flood_limited_shared);
 }
 
-/// Finding E5: what no bridge forwards goes nowhere.
+/// Finding E5: frames that no bridge forwards are not forwarded.
 #[test]
 fn link_local_frames_are_not_flooded() {
     let mut network = network(ControllerConfig::default());
@@ -315,7 +315,7 @@ fn random_sources_get_so_many_paths_and_others_theirs() {
     assert!(has_path > 6000 - 10, "and it got one");
 }
 
-/// Finding 24: what waits for held ports is shared too.
+/// Finding 24: the room for packets that wait for held ports is shared too.
 #[test]
 fn a_switch_whose_held_port_is_flooded_leaves_room_for_others() {
     let mut network = network(ControllerConfig::default());

@@ -79,8 +79,8 @@ fn found(network: &Network, host: HostId, is_router: bool) -> Option<Neighbour> 
     Some(Neighbour { mac, is_router })
 }
 
-/// The host that is asked for does not hear of it, nor does the controller, and an entry comes with
-/// each answer, as `first_packets` says.
+/// The host that is asked for sees no question, nor does the controller, and each answer comes with
+/// an entry, as `first_packets` says.
 #[test]
 fn questions_for_known_hosts_are_answered_at_the_edge() {
     for (first_packets, entries) in [
@@ -168,7 +168,7 @@ fn the_first_question_for_a_host_is_its_own() {
     }
 }
 
-/// Hosts would stop using a router that an answer calls none.
+/// Hosts would stop using a router if an answer denied that it is one.
 #[test]
 fn a_router_answers_for_itself_and_asks_as_any_host() {
     let (mut network, topology) = silent_line(4, ControllerConfig::default());
@@ -282,7 +282,7 @@ fn inspection_sees_every_question() {
     );
 }
 
-/// A host that has gone has no answer.
+/// Nobody answers for a host that has left.
 #[test]
 fn nobody_answers_for_a_host_that_has_gone() {
     let (mut network, topology) = line(4, ControllerConfig::default());
@@ -297,7 +297,7 @@ fn nobody_answers_for_a_host_that_has_gone() {
     assert!(ask(&mut network, a, b).is_some(), "it is back");
 }
 
-/// An address in dispute has no answer but its owner's.
+/// Only the owner answers for an address in dispute.
 #[test]
 fn a_claim_is_seen_and_the_owner_keeps_its_address() {
     let (mut network, topology) = line(4, ControllerConfig::default());
@@ -320,7 +320,7 @@ fn a_claim_is_seen_and_the_owner_keeps_its_address() {
 }
 
 /// Hosts ask at random while others claim their addresses, and become routers: every answer that an
-/// edge or the controller gives names the owner, and none calls a router none.
+/// edge or the controller gives names the owner, and none denies that a router is one.
 #[test]
 fn every_answer_names_the_owner() {
     for seed in 0..60 {
@@ -338,7 +338,7 @@ fn every_answer_names_the_owner() {
             let ((mac, ip), (_, other)) = (own(&network, a), own(&network, b));
             match below(8) {
                 0 => network.inject(a, neighbour_solicitation((mac, other), ip6(99))),
-                // The router would say by it that it is none.
+                // By this message the router would deny that it is one.
                 1 if a == hosts[0] => {}
                 1 => network.inject(a, neighbour_advertisement((mac, other), false)),
                 2 => network.inject(a, neighbour_solicitation((mac, ip), ip)),

@@ -1,5 +1,5 @@
-//! Static entries with their groups and meters: whatever happens, a switch at rest holds those that
-//! are wanted, and no other.
+//! Static entries with their groups and meters: whatever happens, a switch at rest has exactly
+//! those that are wanted.
 
 use std::collections::BTreeMap;
 
@@ -222,7 +222,7 @@ enum Step {
     Foreign(usize, bool),
     /// Somebody else deletes all groups of a switch.
     ForeignGroups(usize),
-    /// Somebody else writes into places of static entries.
+    /// Somebody else overwrites static entries.
     Overwrite(usize, usize, u16),
     Restart,
     Wait(u64),
@@ -283,7 +283,7 @@ proptest! {
                     prop_assert!(net.edit(vec![FlowEdit::Delete(owned(owner, own))]));
                     wanted.remove(&owned(owner, own));
                 }
-                // Switches of 1.0 have none, and those that are away cannot be asked.
+                // Switches of 1.0 have no groups or meters, and absent switches cannot be asked.
                 Step::PutPart(..) if is_old => {}
                 Step::PutPart(owner, kind, dpid, form) => {
                     let (name, part) = part(owner, kind, dpid, form);
@@ -381,7 +381,7 @@ fn what_somebody_else_deletes_is_mended_once_and_said() {
         (1, 2),
         "at the next reading"
     );
-    // The deletion by its owner is no such case.
+    // A deletion by the owner does not count.
     assert!(net.edit(vec![FlowEdit::Delete(name("ann", 1))]));
     net.network.run_for(REST);
     assert_eq!((net.held(0).len(), net.mended()), (0, 2));
@@ -396,7 +396,7 @@ fn an_entry_with_a_timeout_ends_for_good() {
     };
     assert!(net.put(name("ann", 1), short.clone()));
     net.network.run_for(ms(2000));
-    // Its time begins anew.
+    // Its timeout starts again.
     assert!(net.put(name("ann", 1), short.clone()));
     net.network.run_for(ms(2000));
     assert_eq!(net.states(), [FlowState::InUse]);
@@ -409,7 +409,7 @@ fn an_entry_with_a_timeout_ends_for_good() {
             .count()
     };
     assert_eq!((ended(&net), net.mended()), (1, 0));
-    // One that ends while the switch is away.
+    // An entry that ends while the switch is away.
     assert!(net.put(name("ann", 2), short));
     net.network.run_for(ms(500));
     net.delete_all(0, false);
@@ -541,7 +541,7 @@ fn packets_go_on_to_austers_forwarding() {
     assert!(net.edit(vec![FlowEdit::Delete(name("ann", "end"))]));
     net.network.run_for(Duration::from_secs(1));
     assert_eq!(pongs(&mut net, 3), Some(1));
-    // What cannot be.
+    // Impossible entries.
     for wrong in [
         onward("ip", "CONTROLLER"),
         onward("ip", "mod_dl_src:02:00:00:00:00:01"),
@@ -577,8 +577,8 @@ fn a_switch_with_too_few_tables_lets_no_packets_go_on_and_says_so() {
     assert_eq!(net.held(0).len(), 1);
 }
 
-/// An entry whose port is not there is no entry in use, and entries of two owners that a packet can
-/// meet alike name each other.
+/// An entry whose port does not exist is not in use. Entries of two owners that match the same
+/// packet alike name each other.
 #[test]
 fn what_an_entry_cannot_do_is_said() {
     let mut net = Net::new(Version::V13, 1);

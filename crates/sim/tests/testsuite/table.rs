@@ -68,8 +68,8 @@ fn a_lease_keeps_within_the_table_loses_nothing_and_cuts_no_active_flow_off() {
             outcome.evicted_active * 20 <= outcome.evicted,
             "{load}: {outcome:?}"
         );
-        // Counters may be a second late, so that of five times too many flows some are not yet
-        // known to have ended when others come: the controller carries their packets.
+        // Counters may be a second late, so that with five times too many flows some are not yet
+        // known to have ended when others begin: the controller carries their packets.
         let carried_max = if load < 5.0 { 0 } else { outcome.flows / 1000 };
         assert!(
             outcome.counts.without_entry <= carried_max,
@@ -137,7 +137,7 @@ fn where_more_is_in_use_than_fits_entries_become_coarser() {
     );
 }
 
-/// At leases of 30 s, renewed at 20, they would ask for 2,500 a second.
+/// At leases of 30 s, renewed at 20, they would ask for 2,500 renewals a second.
 #[test]
 fn fifty_thousand_flows_are_renewed_within_the_rate_and_none_is_interrupted() {
     let lease = Lease {

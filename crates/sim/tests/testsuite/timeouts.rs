@@ -111,7 +111,7 @@ fn the_end_of_an_earlier_entry_does_not_take_out_the_one_set_since() {
             duration_sec: 2,
             duration_nsec: 0,
             idle_timeout: 0,
-            // 1.0 does not tell.
+            // 1.0 does not report it.
             hard_timeout: if version == Version::V10 { 0 } else { 2 },
             packet_count: 1,
             byte_count: 64,
@@ -124,7 +124,7 @@ fn the_end_of_an_earlier_entry_does_not_take_out_the_one_set_since() {
         network.run_for(ms(500));
         assert!(entry(&network, hosts.here, from, to).is_some(), "{version}");
         assert_eq!(paths(&mut network), before, "{version}");
-        // Its own end is heard.
+        // The entry's own end is reported.
         network.run_for(ms(2000));
         assert_eq!(entry(&network, hosts.here, from, to), None);
         assert_eq!(paths(&mut network), 0, "{version}");
@@ -177,7 +177,7 @@ fn arrived(network: &Network, at: HostId, first: u64, count: u64) -> u64 {
 }
 
 /// 30 s of packets over leases of 3 s, on the edge's entries and on a path, in both versions: none
-/// is asked about again. When they end the entries lapse, though their idle timeout is 60 s.
+/// is asked about again. When the packets end the entries lapse, though their idle timeout is 60 s.
 #[test]
 fn an_active_entry_never_lapses_and_an_idle_one_does() {
     for version in VERSIONS {
@@ -212,7 +212,7 @@ fn an_active_entry_never_lapses_and_an_idle_one_does() {
     }
 }
 
-/// A controller that takes over renews what the one before has set, on its edges as well.
+/// A controller that takes over renews the entries of the one before, also those of its edges.
 #[test]
 fn a_new_controller_goes_on_renewing() {
     let mut network = network(leases(3), Version::V13, ROOMY);
@@ -246,8 +246,8 @@ fn ip(network: &Network, host: HostId) -> HostName {
     HostName::Ip(network.host(host).address.ip.into())
 }
 
-/// A file that is read again as it is changes nothing, so nothing is sent; one in which a class is
-/// new does.
+/// Reading an unchanged file again changes nothing, so nothing is sent. Reading one with a new
+/// class does.
 #[test]
 fn the_same_timeouts_again_send_nothing() {
     const FLOW_MOD: u8 = 14;
@@ -283,8 +283,8 @@ fn the_same_timeouts_again_send_nothing() {
     assert_eq!(again(&mut network), 0);
 }
 
-/// While packets flow, one pair of a switch and one of two switches are forbidden: at once nothing
-/// of them arrives any more, and all of the others does. Then they are allowed again.
+/// While packets flow, one pair of a switch and one of two switches are forbidden. Their packets
+/// stop at once, and all other packets arrive. Then the pairs are allowed again.
 #[test]
 fn what_is_forbidden_ends_at_once_and_may_be_allowed_again() {
     for version in VERSIONS {
@@ -335,7 +335,8 @@ fn what_is_forbidden_ends_at_once_and_may_be_allowed_again() {
 }
 
 /// A network is forbidden in which one host has an address from the beginning, and another
-/// announces one while it sends: each ends as soon as that is known. A host beside them goes on.
+/// announces one while it sends. The traffic of each ends as soon as its address is known. A host
+/// beside them goes on.
 #[test]
 fn a_forbidden_network_is_every_host_with_an_address_in_it() {
     let mut network = network(leases(10), Version::V13, ROOMY);
@@ -420,8 +421,8 @@ fn forbidden_packets_are_counted() {
     }
 }
 
-/// Forty places, and 12 hosts of which each speaks to six at the other switch: 72 entries. `limit`
-/// is what the administrator has said.
+/// Room for forty entries, and 12 hosts of which each sends to six at the other switch: 72 entries.
+/// `limit` is the administrator's limit.
 fn crowded(version: Version, limit: Option<u32>) -> (Network, SwitchId) {
     let timeouts = Timeouts {
         table_entries_max: limit,
@@ -510,8 +511,8 @@ fn a_refused_entry_is_sent_again() {
     }
     network.run_for(ms(2000));
     let (a, b) = (hosts[6], hosts[7]);
-    // One alone. The answer to its address resolution is refused its entry, and no other packet
-    // asks for that again.
+    // One packet alone. The entry for the answer to its address resolution is refused, and no other
+    // packet asks for that entry again.
     network.stream(a, b, 0, 1, ms(20));
     network.run_for(ms(2500));
     assert!(
@@ -765,7 +766,7 @@ fn renewals_are_bounded_and_cut_off_no_flow_of_fifty_thousand() {
         (400..=1000).contains(&mean),
         "{mean} renewals a second in the end"
     );
-    // Doubled until two thirds of it have room for all: 80 s.
+    // The lease is doubled until two thirds of it have room for all: 80 s.
     assert_eq!(bench.told.1, 80);
     let leased = bench.controller.timeouts_view().leases;
     assert_eq!(leased, FLOWS as usize);

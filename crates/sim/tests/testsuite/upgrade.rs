@@ -88,7 +88,7 @@ fn a_member_of_the_earlier_version_that_returns_serves_nothing() {
     upgrade(&mut world, 0, 1);
     is_clean(&mut world);
 
-    // Not even when nobody else is there.
+    // Not even when no other member is left.
     world.kill(1);
     world.kill(2);
     world.run_for(ms(10_000));
@@ -152,7 +152,7 @@ fn fault(world: &mut World, random: &mut Random) {
     }
 }
 
-/// Runs one seed; what is wrong with it.
+/// Runs one seed, and returns what went wrong, if anything.
 fn run(seed: u64, has_log: bool) -> Result<(), String> {
     let mut random = Random(SplitMix64::new(seed ^ 0x7570_6772));
     let (members, switches) = (2 + random.below(4), 1 + random.below(4));
@@ -178,7 +178,7 @@ fn run(seed: u64, has_log: bool) -> Result<(), String> {
         world.run_for(ms(random.below(40_000) as u64));
         world.start(member);
     }
-    // Those that went back stay so, or not.
+    // Members that went back to the earlier version stay with it, or not.
     let is_finished = random.below(4) > 0;
     for member in 0..members {
         if is_finished {

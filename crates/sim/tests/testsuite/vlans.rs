@@ -40,9 +40,8 @@ struct Tenants {
 }
 
 impl Tenants {
-    /// Every switch has a host of each VLAN. All VLANs have the same addresses, apart from the
-    /// hosts of the last switch, whose addresses distinguish whose frames they are. A host on an
-    /// odd switch tags its frames.
+    /// Every switch has a host of each VLAN. All VLANs have the same addresses, except at the last
+    /// switch, where a host's address shows its VLAN. A host on an odd switch tags its frames.
     fn new(seed: u64, ids: &[u16], build: impl FnOnce(&mut Network) -> Topology) -> Tenants {
         let controller = ControllerConfig {
             fabric: Some(FabricConfig::default()),
@@ -121,7 +120,7 @@ impl Tenants {
         silent
     }
 
-    /// Sends datagrams and a broadcast that say whose they are.
+    /// Sends datagrams and a broadcast that name their VLAN.
     fn send_marked(&mut self, id: u16, from: HostId, to: HostId, first: u64, count: u64) {
         let first = u64::from(id) << 32 | first;
         self.network.stream(from, to, first, count, ms(1));
@@ -253,7 +252,7 @@ fn conversations_in_vlans_are_the_switches_alone() {
     assert_eq!(tenants.crossed(), []);
 }
 
-/// Packets that their port is no member for go nowhere.
+/// Packets in a VLAN that their port is no member of are dropped.
 #[test]
 fn strangers_tags_are_dropped_and_counted() {
     let mut tenants = Tenants::new(3, &[10, 20], |network| topology::line(network, 3));
@@ -315,8 +314,8 @@ fn strangers_tags_are_dropped_and_counted() {
     assert_eq!(tenants.crossed(), []);
 }
 
-/// A labelled packet that nothing leads on stays in the VLAN of its label, and one with a label
-/// that is nobody's goes nowhere: it may be left of a VLAN.
+/// A labelled packet without a route stays in the VLAN of its label. A packet with an unassigned
+/// label goes nowhere: the label may be left from a VLAN.
 #[test]
 fn labels_without_a_route_lead_nowhere_else() {
     let mut tenants = Tenants::new(8, &[10, 20], |network| topology::line(network, 3));
@@ -351,7 +350,8 @@ fn labels_without_a_route_lead_nowhere_else() {
     }
 }
 
-/// A port that changes its VLAN at a reload hears its former one no more, and its new one.
+/// A port whose VLAN changes at a reload no longer receives its former VLAN, and receives its new
+/// one.
 #[test]
 fn a_port_changes_its_vlan_at_a_reload() {
     let mut tenants = Tenants::new(4, &[10, 20], |network| topology::ring(network, 4));
@@ -365,7 +365,7 @@ fn a_port_changes_its_vlan_at_a_reload() {
     tenants.network.host_mut(moved).vlan = Some(20);
     tenants.admit(moved, 20);
     tenants.network.set_vlans(tenants.vlans.clone());
-    // What was on its way.
+    // Frames that were on their way arrive.
     tenants.network.run_for(ms(20));
     let got = tenants.network.host(moved).recorded.len();
     tenants.network.run_for(ms(1500));
@@ -420,8 +420,8 @@ fn stated_ports_that_are_links_or_missing_are_reported_once() {
     assert_eq!((count(&is_missing), count(&is_link)), (1, 1));
 }
 
-/// Two hosts of one switch talk until one of them gets into another VLAN, at a reload or while
-/// nobody controls.
+/// Two hosts of one switch talk until one of them is moved to another VLAN, at a reload or while no
+/// controller runs.
 #[test]
 fn neighbours_are_parted() {
     for is_reload in [true, false] {
@@ -483,7 +483,7 @@ fn a_port_changes_its_vlan_while_nobody_controls() {
     assert_eq!(count(&tenants), before, "the former VLAN is still led to");
 }
 
-/// Runs one seed of random faults; what is wrong with it.
+/// Runs one seed of random faults, and returns what went wrong, if anything.
 fn run(seed: u64) -> Result<(), String> {
     let mut random = SplitMix64::new(seed);
     let mut below = move |end: usize| (random.next() % end as u64) as usize;
@@ -576,7 +576,7 @@ fn nothing_crosses_whatever_fails() {
     seeds::run_all("VLAN_SEEDS", 0..20, |seed, _| run(seed));
 }
 
-/// The labels of VLANs that are no more become free: 4,094 serve any number of reloads.
+/// The labels of removed VLANs become free: 4,094 serve any number of reloads.
 #[test]
 fn labels_of_former_vlans_are_used_again() {
     let mut tenants = Tenants::new(9, &[10, 20], |network| topology::line(network, 3));

@@ -39,7 +39,7 @@ struct Row {
     figures: Pair,
 }
 
-/// Extremes over all of lambda T_b.
+/// Extremes over all values of lambda T_b.
 #[derive(Serialize)]
 struct Largest {
     law: &'static str,

@@ -29,7 +29,7 @@ const RTO_MIN: Duration = Duration::from_millis(200);
 /// The baselines of savings; TLS with the same window is a third.
 const BASELINES: [&str; 2] = ["tcp", "tls"];
 
-/// The figures that the model has for a cell, by their names in the measurement.
+/// The model's figures for a cell, by their names in the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellResult {
     pub method: &'static str,
@@ -115,7 +115,7 @@ impl CellResult {
         }
     }
 
-    /// The properties that one printed table shares.
+    /// The properties that all cells of one printed table share.
     fn group(&self) -> (String, String, usize) {
         let sizes = Sizes(self.sizes_bytes.clone()).to_string();
         (sizes, self.rtt().to_string(), self.agents)

@@ -66,7 +66,7 @@ pub struct Entry {
     pub found: Option<String>,
     /// Why the finding differs from the paper, or cannot agree; also with `{name}` for values.
     pub why: Option<String>,
-    /// Whether the claim is ours, beside those of the paper, which has no such claim.
+    /// Whether the claim is our own, and the paper has no such claim.
     pub is_beyond: bool,
     /// Whether the entry cannot be repeated at all.
     pub is_impossible: bool,

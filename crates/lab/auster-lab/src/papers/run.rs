@@ -33,7 +33,7 @@ const LATE_FACTOR: f64 = 1.5;
 const LIMIT_MIN: Duration = Duration::from_secs(180);
 /// No command starts when less than this is left of the total time.
 const LEFT_MIN: Duration = Duration::from_secs(10);
-/// Time for a command that has to end: it takes its networks down and writes its results.
+/// Time for a command that has to end, in which it takes its networks down and writes its results.
 const GRACE: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// "It ran, and the answer is no": a verdict, and so a result.

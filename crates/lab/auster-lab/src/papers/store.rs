@@ -1,5 +1,5 @@
 //! The stored results: for each measurement of the list, the newest document among the given
-//! directories. Measurements without one have the records of the runs.
+//! directories. For measurements without a document, there are the records of the runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ pub enum Outcome {
     /// There is a result, whatever its verdict.
     Ran,
     Failed,
-    /// There was no time for it, or it was interrupted.
+    /// There was no time for the command, or it was interrupted.
     LeftOut,
     /// The measurement has no such form.
     NotInThisRun,
@@ -210,7 +210,7 @@ fn read_run(path: &Path) -> Result<Option<RunRecord>, Failure> {
 
 /// Returns the possible places of a measurement's result: `channel/overhead` in
 /// `dir/channel/overhead`, in `dir/2026-11-22-channel/overhead`, and in `dir/overhead` if `dir` is
-/// that of `channel`.
+/// the directory of `channel`.
 fn places(dir: &Path, below: &[PathBuf], name: &str) -> Vec<PathBuf> {
     let (first, rest) = name.split_once('/').unwrap_or((name, ""));
     let itself = std::iter::once(dir.to_path_buf());

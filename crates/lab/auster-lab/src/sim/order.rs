@@ -233,8 +233,8 @@ impl From<Report> for Found {
 }
 
 impl Row {
-    /// Whether the order is kept with the order layer and broken without it: else the judge would
-    /// be blind. A FIFO by itself always keeps the order.
+    /// Whether the order is kept with the order layer and broken without it: otherwise the judge
+    /// would detect nothing. A FIFO by itself always keeps the order.
     fn is_right(&self) -> bool {
         let found = &self.found;
         let is_kept = found.violations == 0;
@@ -258,7 +258,7 @@ fn verdict(is_right: bool) -> &'static str {
     if is_right { "as it must be" } else { "WRONG" }
 }
 
-/// Adds the columns of all tables: whether the order layer was present, and the results.
+/// Adds the columns that all tables have: whether the order layer was present, and the results.
 fn found_columns<'a, R>(columns: Columns<'a, R>, of: fn(&R) -> (bool, &Found)) -> Columns<'a, R> {
     let word = |row| if of(row).0 { "on" } else { "off" };
     columns

@@ -45,12 +45,12 @@ type Problem = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub struct Terms {
     pub cell: Arc<Cell>,
-    /// Where this end's messages go.
+    /// The direction in which this end sends.
     pub sends: Direction,
     pub security: Security,
 }
 
-/// An end that listens, or the one that will dial.
+/// An end that listens, or the end that will dial.
 pub enum Bound {
     Dialler,
     Tcp(TcpListener),
@@ -145,7 +145,7 @@ impl Terms {
             }
             (Carrier::Relay(relay), bound) => {
                 let lanes = self.connect_relay(relay, bound, &mut channel, inbox);
-                // The relay itself has the window.
+                // The relay itself applies the window.
                 let lanes = lanes.await?.into_iter().map(Outlet::Lane);
                 channel.outlets.extend(lanes);
                 return Ok(channel);

@@ -39,11 +39,11 @@ pub struct CellResult {
     pub undelivered: u64,
     /// Messages that are not ours, or were delivered twice.
     pub wrong: u64,
-    /// Frames offered to the link less the messages delivered, per message.
+    /// Bytes of the frames offered to the link, less those of the messages delivered, per message.
     pub overhead_bytes: f64,
     /// The overhead with preamble, FCS and gap of each frame.
     pub line_overhead_bytes: f64,
-    /// Per message.
+    /// Frames per message.
     pub frames: f64,
     /// The delivered messages.
     pub arrivals: Vec<Arrival>,
@@ -179,7 +179,7 @@ impl Ends {
         }
     }
 
-    /// Waits for an event of each end and returns what `wanted` makes of them, the switch's first.
+    /// Waits until `wanted` accepts an event of each end. Returns both results, the switch's first.
     fn both<T>(&self, by: Instant, wanted: impl Fn(Event) -> Option<T>) -> Result<[T; 2], String> {
         let (mut switch, mut controller) = (None, None);
         loop {

@@ -27,7 +27,7 @@ use testbed::netns;
 
 /// The device of each end: every end has a namespace of its own.
 const DEVICE: &str = "t0";
-/// Frames the device keeps for a link that is late; the default of 1000 is 50 ms at full rate.
+/// Frames that the device queues while the link is late; the default of 1000 is 50 ms at full rate.
 const DEVICE_QUEUE_FRAMES: u32 = 20_000;
 /// Messages that were due at once are written at once, up to this many.
 const BURST_MAX: u32 = 32;

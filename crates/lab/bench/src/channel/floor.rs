@@ -1,8 +1,9 @@
 //! CUBIC with a window that never falls below a floor. It suits a path whose rate is guaranteed to
 //! this connection, but not a shared path.
 //!
-//! quinn's CUBIC does not grow its window while the application is the limit. After a few losses on
-//! a long path, a slow stream of messages is then held to a packet or two per round trip.
+//! quinn's CUBIC does not grow its window while the sender is application-limited. After a few
+//! losses on a long path, a slow stream of messages is then limited to a packet or two per round
+//! trip.
 
 use std::any::Any;
 use std::sync::Arc;

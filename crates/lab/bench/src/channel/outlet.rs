@@ -66,7 +66,7 @@ async fn write(lane: &Lane, message: &[u8]) -> io::Result<()> {
     writer.flush().await
 }
 
-/// Messages of one connection that wait for the window to close. The first opens it.
+/// Messages of one connection that wait for the window to close. The first message opens it.
 pub struct Hold {
     window: Duration,
     waiting: StdMutex<Waiting>,

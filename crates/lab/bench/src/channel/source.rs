@@ -155,8 +155,8 @@ pub fn decode(message: &[u8], direction: Direction) -> Option<Stamp> {
     })
 }
 
-/// Takes the next whole OpenFlow message off the front of a byte stream. A length below that of a
-/// header would never end, so it takes everything.
+/// Takes the next whole OpenFlow message off the front of a byte stream. If its length is shorter
+/// than a header, takes the whole stream; the caller's loop would otherwise never end.
 pub fn split_message(stream: &mut BytesMut) -> Option<Bytes> {
     let header = stream.first_chunk::<OPENFLOW_HEADER>()?;
     let len = usize::from(u16::from_be_bytes([header[2], header[3]]));

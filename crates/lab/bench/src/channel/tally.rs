@@ -18,7 +18,7 @@ pub struct Tally {
 pub struct Arrival {
     /// Due time since the start of the measurement.
     pub due: Duration,
-    /// Time from then until the other end had the whole message.
+    /// Time from when it was due until the other end had the whole message.
     pub delay: Duration,
 }
 
@@ -41,7 +41,7 @@ impl Tally {
             overtaken_in_flow: 0,
         };
         Tally {
-            // Nothing grows while messages arrive.
+            // No vector grows while messages arrive.
             arrivals: Vec::with_capacity(agents * messages_per_agent as usize),
             agents: std::iter::repeat_with(agent).take(agents).collect(),
             bytes: 0,

@@ -19,7 +19,7 @@ pub struct Line {
     /// Bytes for the controller.
     pub out: Vec<u8>,
     pub is_up: bool,
-    /// `None` until it asks for one: Open vSwitch's EQUAL.
+    /// `None` until the controller requests a role: Open vSwitch's EQUAL.
     role: Option<Role>,
 }
 
@@ -195,7 +195,7 @@ impl Switch {
 
     fn push(&mut self, line: usize, xid: Xid, message: &Message) {
         let line = &mut self.lines[line];
-        // The tables answer with what 1.3 can say.
+        // The tables answer only with messages of 1.3.
         if let (true, Ok(frame)) = (line.is_up, encode(VERSION, xid, message)) {
             line.out.extend_from_slice(frame.bytes());
         }
@@ -245,7 +245,7 @@ mod tests {
         let told = said(&mut switch, 0);
         assert!(matches!(told[..], [Message::RoleStatus(_)]), "{told:?}");
 
-        // The one before is refused, and an older generation is stale.
+        // The previous master is refused, and an older generation is stale.
         ask(&mut switch, 6, 0, &Message::BarrierRequest);
         ask(&mut switch, 6, 0, &role(Role::Primary, 16));
         let errors = said(&mut switch, 0);

@@ -26,7 +26,7 @@ use report::plot::Series;
 /// The attacker's behaviour.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Attack {
-    /// Packet-ins a second; without it as fast as the connection takes them.
+    /// Packet-ins a second; if absent, as fast as the connection takes them.
     #[serde(rename = "rate_per_s")]
     pub rate: Option<f64>,
     /// Whether the attacker reads the messages sent to it.
@@ -55,7 +55,7 @@ const TICK: Duration = Duration::from_millis(5);
 const CARE_NS: u64 = 50_000_000;
 /// Length of a slot in the plot.
 const SLOT_NS: u64 = 100_000_000;
-/// Time for which delays must be as before to count as recovered.
+/// Time for which delays must be as before the attack to count as recovered.
 const RECOVERED_NS: u64 = 500_000_000;
 /// The factor up to which the p99 counts as the same as before the attack.
 const RECOVERED_RATIO: f64 = 2.0;

@@ -272,7 +272,7 @@ fn counted(args: &Args, intervals: &[Interval]) -> Vec<f64> {
     rates.take(end).skip(args.warmup as usize).collect()
 }
 
-/// Formats the result line. The standard deviation is that of all, as in cbench.
+/// Formats the result line. The standard deviation is the population's, as in cbench.
 fn result_line(switches: u32, rates: &[f64]) -> String {
     let summary = Summary::of(rates.iter().copied());
     let count = rates.len() as f64;

@@ -26,11 +26,11 @@ pub enum Kind {
 /// The relation of a verified answer to its packet-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The packet-in had waited since then.
+    /// The packet-in had waited since `since_ns`.
     Answered { since_ns: u64 },
-    /// The other kind beside the one that counts.
+    /// An answer of the other kind, beside the one that counts.
     Companion,
-    /// The same kind again.
+    /// Another answer of the same kind.
     Duplicate,
     /// The packet-in was given up as missing.
     Late,
@@ -85,7 +85,8 @@ const GOT_FLOW_MOD: u8 = 1;
 const GOT_PACKET_OUT: u8 = 2;
 
 impl Outstanding {
-    /// Makes room for `in_flight_max` at once. A tag is below 2^31, so it is a buffer id too.
+    /// Makes room for `in_flight_max` waiting packet-ins. A tag is below 2^31, so it is a buffer id
+    /// too.
     pub fn new(in_flight_max: usize, source_count: u32, wanted: Wanted) -> Outstanding {
         let slot_count = (in_flight_max * 2).next_power_of_two().max(16);
         let unused = Slot {

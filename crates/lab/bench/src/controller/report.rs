@@ -40,12 +40,13 @@ struct SubjectDocument {
     /// Delays of all measured packet-ins of all rounds.
     latency_us: Summary,
     echo_us: Summary,
-    /// The median over rounds of this controller's figure divided by the first one's in the same
-    /// round.
+    /// The median over rounds of this controller's figure divided by the first controller's in the
+    /// same round.
     ratio_to_first: Ratio,
     tally: Tally,
     rounds: Vec<RoundDocument>,
-    /// Rounds in which the controller did not start, did not answer, or died; in no figure above.
+    /// Rounds in which the controller did not start, did not answer, or died. The figures above
+    /// leave them out.
     failures: Vec<FailureDocument>,
 }
 

@@ -57,9 +57,9 @@ pub struct Profile {
     pub wanted: Wanted,
     /// Packet-ins of one switch that may wait at once while the load is closed.
     pub window: usize,
-    /// The same while every source is sent once.
+    /// The same limit while every source is sent once.
     pub learn_window: usize,
-    /// The same for every load.
+    /// The same limit under every load.
     pub in_flight_max: usize,
     pub timeout_ns: u64,
     /// Time for which the controller must have been quiet.
@@ -181,7 +181,7 @@ pub struct Switch {
     /// Delays of packet-ins sent from here on are recorded.
     record_from_ns: u64,
     admitted_ns: Option<u64>,
-    /// Crossings for other switches; the caller that hands over bytes takes them.
+    /// Crossings for other switches. The caller that passes bytes in takes the crossings out.
     pub crossings: Vec<Crossing>,
     /// Ports of links over which LLDP has arrived.
     links_heard: Vec<u32>,
@@ -390,7 +390,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Sends an echo request: its round trip is the wait of control messages under the load.
+    /// Sends an echo request. Its round trip shows how long control messages wait under the load.
     pub fn send_echo(&self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let data = Bytes::copy_from_slice(&now_ns.to_be_bytes());
         push(
@@ -469,7 +469,7 @@ impl Switch {
             Traffic::Exchanges => return self.handle_in_exchange(now_ns, message, delays, out),
         }
         let Some(answer) = Answer::read(self.profile.version, message) else {
-            // Deletions, which a controller starts with; none of them answers a packet.
+            // A controller starts with deletions; none of them answers a packet.
             self.note_set_up(now_ns);
             return;
         };

@@ -6,18 +6,18 @@ use serde::Serialize;
 /// `answered`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Packet-ins, with those that waited when the measuring began.
+    /// Packet-ins, including those that waited when the measuring began.
     pub sent: u64,
     /// Packet-ins that have the answer that was asked for.
     pub answered: u64,
-    /// No answer within the time allowed.
+    /// Packet-ins without an answer within the time allowed.
     pub missing: u64,
-    /// An answer, after the packet-in was given up.
+    /// Answers that arrived after the packet-in was given up.
     pub late: u64,
-    /// The same kind of answer again.
+    /// Further answers of the same kind.
     pub duplicate: u64,
-    /// The other kind beside the one that counts; on a line of switches, one hop on; among
-    /// exchanges, another switch's broadcast.
+    /// Answers of the other kind, beside the one that counts; on a line of switches, packets
+    /// forwarded one hop; in exchanges, broadcasts of another switch.
     pub companion: u64,
     /// Answers sent to every port although the destination's port is known.
     pub flooded: u64,
@@ -34,7 +34,7 @@ pub struct Tally {
     /// Open loop: packet-ins not sent, because the controller was so far behind that no slot was
     /// free.
     pub unsent: u64,
-    /// LLDP among the PACKET_OUTs, with which a controller looks for links.
+    /// PACKET_OUTs with LLDP, by which a controller looks for links.
     pub discovery: u64,
     /// OFPT_ERROR messages of the controller, and messages that make no sense.
     pub errors: u64,

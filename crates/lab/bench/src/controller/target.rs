@@ -32,7 +32,7 @@ pub struct Target {
     command: String,
 }
 
-/// A controller under test: one that was started for it, or one that runs already.
+/// A controller under test: started for the test, or already running.
 pub struct Server {
     pub method: Method,
     pub target: Option<Target>,
@@ -41,7 +41,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the controller if it is a command. The process of others may be known.
+    /// Starts the controller if it is a command. Otherwise its process may be known.
     pub fn of(
         kind: &SubjectKind,
         pid: Option<i32>,
@@ -161,8 +161,8 @@ impl Target {
         // A group that has already ended is fine too.
         let _ = killpg(self.group, Signal::SIGKILL);
         let _ = self.child.wait();
-        // The command's other processes close their sockets later than the shell: with their last
-        // thread. A zombie has only its first thread.
+        // The command's other processes close their sockets later than the shell: when their last
+        // thread ends. A zombie has only its first thread.
         let is_left = |(path, stat): &(PathBuf, Stat)| {
             let threads = std::fs::read_dir(path.join("task")).map_or(0, Iterator::count);
             !stat.is_zombie || threads > 1
@@ -279,7 +279,7 @@ fn threads_where(wanted: impl Fn(&Stat) -> bool) -> BTreeMap<String, Duration> {
     threads
 }
 
-/// The processes that are wanted, with their directories.
+/// Returns the wanted processes with their directories.
 fn processes(wanted: impl Fn(&Stat) -> bool) -> Vec<(PathBuf, Stat)> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let read = |entry: DirEntry| {

@@ -33,7 +33,7 @@ pub struct PacketInTemplate {
 }
 
 const V10_IN_PORT_AT: usize = 14;
-/// Fixed fields, then the match's header and its first OXM's.
+/// The offset after the fixed fields, the match's header and the header of its first OXM.
 const V13_IN_PORT_AT: usize = 24 + 4 + 4;
 const BUFFER_ID_AT: usize = 8;
 

@@ -1,4 +1,4 @@
-//! The hand-written bytes against the `openflow` crate.
+//! Compares the hand-written bytes with the `openflow` crate.
 
 use openflow::message::{FlowMod, FlowModCommand, PacketOut};
 use openflow::{Action, Field, Frame, Instruction, MacAddr, Match, decode, encode};

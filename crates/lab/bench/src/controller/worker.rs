@@ -20,11 +20,11 @@ use crate::thread_cpu;
 
 /// The longest time between two checks of the phase and the clock by the pacer.
 const TICK_NS: u64 = 10_000_000;
-/// Interval at which each switch is looked after.
+/// Interval at which timeouts and set-up of each switch are handled.
 const CARE_INTERVAL_NS: u64 = 50_000_000;
 /// Scheduled packet-ins that are due within this time are sent together: a timer is no finer.
 const SCHEDULE_STEP_NS: u64 = 50_000;
-/// Bytes that a storm leaves unsent at a connection that takes no more.
+/// Unsent bytes on a connection at which a storm sends no further packet-ins.
 const STORM_UNSENT_BYTES_MAX: usize = 256 << 10;
 /// Connections that one thread opens at once.
 const CONNECTING_MAX: usize = 64;
@@ -54,7 +54,7 @@ struct Worker<'a> {
     cared_at_ns: u64,
     measured: Measured,
     schedule: Schedule,
-    /// The storm, which begins amid the measured time; only on the thread with the first switch.
+    /// The storm, only on the thread with the first switch. It begins within the measured time.
     storm: Option<Schedule>,
     begun: Option<StartPoint>,
     echo_due_ns: u64,
@@ -238,7 +238,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes over the phase that the conductor is in.
+    /// Enters the conductor's current phase.
     fn enter(&mut self, now_ns: u64) {
         let phase = self.shared.control.phase();
         if phase <= self.phase {
@@ -361,7 +361,7 @@ impl<'a> Worker<'a> {
         emulated.wake();
     }
 
-    /// Ends the measured time, whatever still arrives.
+    /// Ends the measured time. Answers may still arrive.
     fn finish(&mut self, now_ns: u64) {
         let Some(begun) = &self.begun else {
             return;
@@ -419,7 +419,7 @@ impl<'a> Worker<'a> {
         due_ns.map_or(tick_ns, |due_ns| due_ns.max(soonest_ns).min(tick_ns))
     }
 
-    /// Sends echo requests, spread over the time between two of one switch.
+    /// Sends echo requests, spread over the time between two requests of one switch.
     fn ask_echoes(&mut self, now_ns: u64) {
         if !matches!(self.phase, Phase::WarmUp | Phase::Measure) {
             return;

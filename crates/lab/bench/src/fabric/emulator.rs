@@ -20,7 +20,7 @@ const READY_MAX: usize = 1024;
 const TIMER: u64 = u64::MAX;
 /// Interval at which the clock is checked without any traffic.
 const TICK_NS: u64 = 5_000_000;
-/// First packets that are due within this are sent together.
+/// First packets that are due within this time are sent together.
 const STEP_NS: u64 = 50_000;
 /// Interval at which entries expire.
 const EXPIRE_INTERVAL_NS: u64 = 100_000_000;

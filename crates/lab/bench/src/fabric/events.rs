@@ -22,12 +22,12 @@ use measure::stats::Summary;
 /// First packets in flight of each switch while conversations begin.
 const WINDOW: u32 = 8;
 const CONVERSE_MAX: Duration = Duration::from_secs(60);
-/// Time for which conversations are watched after an event, at least and at most.
+/// Minimum and maximum time for which conversations are watched after an event.
 const WATCH_MIN: Duration = Duration::from_secs(2);
 const WATCH_MAX: Duration = Duration::from_secs(30);
 /// Interval at which conversations without a path send a packet, as their hosts would.
 const RESEND: Duration = Duration::from_millis(100);
-/// Interval at which all conversations are checked, and a share of the time that this may take.
+/// Minimum interval between checks of all conversations, in time and in durations of a check.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_SHARE: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(1);

@@ -66,7 +66,7 @@ pub struct Tally {
     /// First packets that reached their host in time.
     pub delivered: u64,
     pub lost: u64,
-    /// A packet would now be forwarded from one host to the other by the tables alone.
+    /// Conversations whose packets the tables alone would forward from one host to the other.
     pub ready: u64,
     pub never_ready: u64,
     /// First packets that arrived again.
@@ -133,9 +133,9 @@ pub struct World {
     not_ready: VecDeque<u32>,
     /// Conversations that wait for a path, by pair, at each switch whose entries may complete it.
     waiting: Vec<HashMap<u64, u32>>,
-    /// Those switches, by conversation.
+    /// The switches at which each conversation waits.
     waiting_at: HashMap<u32, Vec<u32>>,
-    /// Conversations whose answer to ARP is awaited, by pair.
+    /// Conversations that wait for an ARP reply, by pair.
     asking: HashMap<u64, u32>,
     changed: Vec<(u32, Effect)>,
     arrivals: Vec<Arrival>,
@@ -208,7 +208,7 @@ impl World {
         delays
     }
 
-    /// The time of the next packet that is on a schedule.
+    /// The time of the next scheduled packet.
     pub fn next_due_ns(&self) -> Option<u64> {
         let storm = self
             .storm
@@ -223,12 +223,12 @@ impl World {
         }
     }
 
-    /// Whether nothing that was sent is still in flight.
+    /// Whether no first packet is in flight and no path is awaited.
     pub fn is_drained(&self) -> bool {
         self.under_way.is_empty() && self.not_ready.is_empty()
     }
 
-    /// Handles what a switch's controller sent.
+    /// Handles bytes from a switch's controller.
     ///
     /// # Errors
     /// The reason why the connection cannot continue.
@@ -516,7 +516,7 @@ impl World {
         self.room.push(edge);
     }
 
-    /// Checks the conversations that may have got a path.
+    /// Checks the conversations that may now have a path.
     fn look_at_changes(&mut self, now: Instant) {
         if self.changed.is_empty() {
             return;

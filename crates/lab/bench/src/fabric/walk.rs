@@ -28,7 +28,7 @@ pub struct Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Arrives,
-    /// No output of the last switch leads to the destination.
+    /// No output of the last switch reaches the destination.
     Stops,
     Loops,
 }
@@ -155,7 +155,7 @@ impl Fabric {
     }
 
     /// Follows a packet from one port with hosts to another as `carry` would, and changes nothing.
-    /// `visited` gets the switches on its path.
+    /// `visited` receives the switches on the packet's path.
     pub fn trace(
         &self,
         from: Attachment,

@@ -99,7 +99,7 @@ fn egress(fabric: &Fabric, egress: usize) -> Vec<Message> {
         .collect()
 }
 
-/// A ring of four: port 3 of switches 0 to 2 leads on, as does port 4 of switch 3.
+/// A ring of four: port 3 of switches 0 to 2, and port 4 of switch 3, link to the next switch.
 fn ring() -> (Fabric, u32, u32) {
     let mut fabric = fabric("ring,4");
     let (from, to) = (fabric.net.home(0).start, fabric.net.home(2).start + 1);
@@ -155,7 +155,7 @@ fn a_packet_arrives_without_its_label_through_entries_made_by_hand() {
     };
     assert_eq!(arrivals, [expected]);
     assert_eq!(trace(&fabric, from, to).0, Verdict::Arrives);
-    // No path back has been set.
+    // No reverse path has been set.
     assert_eq!(trace(&fabric, to, from), (Verdict::Stops, vec![2]));
     let used = |switch: usize| -> Vec<u64> {
         let entries = fabric.switches[switch].tables.entries();

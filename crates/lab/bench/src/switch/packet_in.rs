@@ -5,8 +5,8 @@
 //! - *data path*: a probe with a flow entry, from host to host;
 //! - *control path*: an echo request of the packet-out's size, from the return of the call that
 //!   writes it to the return of the call that reads its reply. This is the time up plus the time
-//!   down. It follows the data path's probe at once: the processors that it wakes have slept as
-//!   briefly as those that a packet-in and a packet-out wake, and not as deeply as after a pause;
+//!   down. It follows the data path's probe at once, so the processors that it wakes have slept as
+//!   briefly as those that a packet-in and a packet-out wake. After a pause they sleep more deeply;
 //! - *end to end*, after a pause: a probe of a flow without an entry, from host to host, through
 //!   the controller, which answers the packet-in with a packet-out and installs nothing.
 //!   *Controller* is the time in this process, from the return of the call that reads the packet-in

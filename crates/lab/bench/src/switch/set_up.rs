@@ -3,8 +3,8 @@
 //! Every packet is a flow of its own. The bench answers its packet-in with a flow-mod and a
 //! packet-out. A flow is set up when its packet arrives at the other host. A step holds when all
 //! flows are set up and the switch itself counts all their entries. The rate doubles until a step
-//! does not hold; then the interval is halved. A rate that the sender does not reach is no step of
-//! the switch.
+//! does not hold; then the interval is halved. A rate that the sender does not reach is not a
+//! limit of the switch.
 
 use std::time::{Duration, Instant};
 

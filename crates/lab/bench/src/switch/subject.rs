@@ -40,7 +40,7 @@ const QUIC_PORT: u16 = 6655;
 /// too early.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
 
-/// Most connections from the relay that wait for their turn.
+/// The maximum number of connections from the relay that wait for their turn.
 const HANDED_MAX: usize = 16;
 
 /// Lanes, and the resources that must live as long as they do.
@@ -118,8 +118,8 @@ pub fn own(runtime: &Runtime, transports: &[Transport], token: u32) -> Result<Su
 }
 
 /// Waits for a connection of our own switch that stays open. Open vSwitch gives up a connection
-/// that is not greeted within a second, as happens while other transports have their turn, and
-/// redials.
+/// that receives no HELLO within a second, and reconnects. This happens while other transports have
+/// their turn.
 async fn open(door: &mut Door, is_alone: bool) -> Option<Channel> {
     loop {
         let connection = door.accept().await?;

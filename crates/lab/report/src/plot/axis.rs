@@ -33,7 +33,7 @@ impl Axis {
         } else {
             low + low.abs().max(1.0)
         };
-        // Do not cut off a sliver: 1 to 20 begins at 0.
+        // Do not cut off a sliver: an axis from 1 to 20 begins at 0.
         let low = if low > 0.0 && low < high / 3.0 {
             0.0
         } else {
@@ -85,8 +85,8 @@ impl Axis {
         self.ticks.iter().copied()
     }
 
-    /// The position of a value, from 0 at the low end to 1 at the high; a value beyond is at the
-    /// end.
+    /// The position of a value, from 0 at the low end to 1 at the high end. A value outside the
+    /// range is at the nearer end.
     pub fn share(&self, value: f64) -> f64 {
         let share = match self.is_log {
             true => (value.max(self.low) / self.low).log10() / (self.high / self.low).log10(),

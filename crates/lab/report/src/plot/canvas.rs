@@ -5,7 +5,8 @@ use std::fmt::Write;
 /// Approximate width of a character, for text that must not overlap.
 pub const TEXT_WIDTH: f64 = 6.9;
 
-/// Colours for a light and a dark background, and the dash of lines, by series; then repeated.
+/// Colours for a light and a dark background, and the dash of lines, by series. Further series
+/// repeat them.
 const STYLES: [(&str, &str, &str); 8] = [
     ("#0072b2", "#56b4e9", "none"),
     ("#d55e00", "#ff8f45", "7 3"),

@@ -1,7 +1,7 @@
 //! Expressions over figures: the columns of rows, and claims about them.
 //!
-//! A missing figure makes everything that is computed from it missing, so a claim about it does not
-//! hold.
+//! Every value that is computed from a missing figure is missing too, so a claim about such a value
+//! does not hold.
 
 use std::fmt;
 

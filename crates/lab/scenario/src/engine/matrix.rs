@@ -29,7 +29,7 @@ pub fn cells<T: Clone>(
     cells
 }
 
-/// Orders the runs in rounds, each with one run of every cell that has as many runs. A machine that
+/// Orders the runs in rounds, each with one run of every cell that has runs left. A machine that
 /// slows down thus slows every cell alike.
 pub fn rounds(runs: &[u64]) -> impl Iterator<Item = (u64, usize)> {
     let most = runs.iter().copied().max().unwrap_or_default();

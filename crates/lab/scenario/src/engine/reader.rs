@@ -841,7 +841,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Ignores the keys that cannot be read while this key is wrong, except a misspelling of it.
+    /// Ignores the keys that cannot be read while this key is wrong, except a misspelling of this
+    /// key.
     pub fn pass_over_all_but(&self, wanted: &'a str) {
         let others = self.other_keys().into_iter();
         let others = others.filter(|key| nearest(key, [wanted].into_iter()).is_none());

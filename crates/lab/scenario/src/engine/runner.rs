@@ -46,7 +46,7 @@ use crate::report::{self, Check, Document, Outcome, milliseconds, seconds};
 const PAIRS_SHOWN_MAX: usize = 20;
 /// Above this number of networks, the table of all networks is not useful.
 const NETWORKS_SHOWN_MAX: usize = 20;
-/// Time from a signal until a program that has not ended by itself is ended.
+/// Time from a signal until the program is ended, unless it has ended by itself.
 const ORDERLY_END_MAX: Duration = Duration::from_millis(500);
 
 pub fn run(args: &Args, only_simulated: bool) -> Result<(), Failure> {
@@ -106,7 +106,7 @@ pub fn run(args: &Args, only_simulated: bool) -> Result<(), Failure> {
         )));
     }
     left_out.iter().for_each(|left| note!("left out: {left}"));
-    // Before anything that starts a thread; see `Signals::take`.
+    // This must precede anything that starts a thread; see `Signals::take`.
     let signals = Arc::new(Signals::take()?);
     end_at_signal(signals.clone())?;
     let controllers = controllers(&scenario);
@@ -202,8 +202,8 @@ fn experiment(
     conclude(args, results, &document, &raw, &plots)
 }
 
-/// Ends the program soon after a signal, wherever it is: traffic, probes and starting controllers
-/// do not check for signals. Code that checks for signals ends in order before that.
+/// Ends the program soon after a signal, whatever is running: traffic, probes and starting
+/// controllers do not check for signals. Code that checks for signals ends in order before that.
 fn end_at_signal(signals: Arc<Signals>) -> Result<(), Failure> {
     let watch = move || {
         while !signals.wait(Duration::MAX) {}
@@ -220,8 +220,8 @@ fn end_at_signal(signals: Arc<Signals>) -> Result<(), Failure> {
         .map_err(|e| Failure::machine(format!("signals: {e}")))
 }
 
-/// The failure of a run ended by a signal, for the first thread that asks. Any other thread waits
-/// for the program's end.
+/// Returns the failure of a run ended by a signal to the first thread that asks. Any other thread
+/// waits for the program's end.
 fn interrupted() -> Failure {
     static IS_SAID: AtomicBool = AtomicBool::new(false);
     while IS_SAID.swap(true, Ordering::SeqCst) {
@@ -272,7 +272,7 @@ fn prepare(scenario: &mut Scenario) -> Vec<String> {
 /// Reads scenarios and reports all their mistakes.
 pub fn check(path: &Path) -> Result<(), Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
-    // Every process of the control plane exists then.
+    // With this controller, every process of the control plane exists.
     let controller = Controller::parse("auster", Transport::Quic)?;
     let read = |quick| {
         let around = Circumstances {
@@ -354,8 +354,8 @@ impl<'a> Experiment<'a> {
         all_done
     }
 
-    /// Carries out all runs on equal networks: on one network, and on another after each invalid
-    /// run. If a network fails, the rows of its earlier runs remain.
+    /// Carries out all runs on one network, and on a new, equal network after each invalid run.
+    /// If a network fails, the rows of its earlier runs remain.
     fn whole(
         &mut self,
         mut runs: &[Run],
@@ -374,8 +374,8 @@ impl<'a> Experiment<'a> {
         Ok(())
     }
 
-    /// Sets up one network, carries out all its runs, or those until an invalid one, and removes
-    /// it. Returns the number of runs that count.
+    /// Sets up one network, carries out its runs until one is invalid or all are done, and removes
+    /// the network. Returns the number of runs that count.
     fn network(
         &mut self,
         runs: &[Run],
@@ -846,8 +846,8 @@ enum Step<'a> {
     Change(&'a dyn Event),
 }
 
-/// The changes after the first one, of events that last until a moment. The same seed gives each
-/// run the same changes.
+/// The later changes of events that last until a moment. The same seed gives each run the same
+/// changes.
 fn later_changes(
     cell: &Cell,
     run: u64,
@@ -871,8 +871,8 @@ fn later_changes(
     changes
 }
 
-/// The packets worth listing one by one: all of them; or, of the many that calm streams send, only
-/// the lost ones.
+/// The packets worth listing one by one: all of them, or all except the many packets of calm
+/// streams that were not lost.
 fn worth_keeping(runs: &[Run], samples: &[Sample], cells: &[Cell]) -> Vec<Sample> {
     let mut steady = BTreeSet::new();
     let mut has_new = false;

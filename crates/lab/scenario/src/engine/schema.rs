@@ -58,14 +58,14 @@ pub struct Cell {
     pub name: String,
     pub parameters: Vec<(String, String)>,
     runs: u64,
-    /// The number of runs of such cells at a time, each on a network of its own or without one.
+    /// The number of runs of such cells at a time, each on its own network or without a network.
     pub at_once: usize,
     pub network: NetworkSpec,
     pub ready: Ready,
     pub valid: Option<Valid>,
     pub traffic: Vec<Stream>,
     pub moments: Vec<Moment>,
-    /// Each with the moment when it happens.
+    /// The events, each with the moment when it happens.
     pub events: Vec<(String, Box<dyn Event>)>,
     pub probes: Vec<Watch>,
     pub rows: Vec<RowSpec>,
@@ -124,7 +124,7 @@ pub enum Pings {
 #[derive(Clone, Debug)]
 pub struct Valid {
     pub that: Expression,
-    /// After this many repetitions a run counts, whatever it shows.
+    /// The number of repetitions after which a run counts, valid or not.
     pub retries: u64,
 }
 
@@ -170,8 +170,8 @@ pub struct Claim {
     pub of: String,
     /// All rows of the selected cells together have one verdict.
     pub together: bool,
-    /// Names for other cells: `against`, or the scenario's own. For each cell, the other cell whose
-    /// columns `that` may name as `against.COLUMN`.
+    /// Names for other cells, which are `against` or the scenario's own. Each name has, for every
+    /// cell, the other cell whose columns `that` may name as `against.COLUMN`.
     pub against: Vec<(String, Vec<Option<usize>>)>,
     pub that: Expression,
     pub says: String,
@@ -246,7 +246,7 @@ impl Scenario {
         rows.map(|row| row.name.as_str()).collect()
     }
 
-    /// Sets this OpenFlow version for all switches with auster. Returns whether there are any.
+    /// Sets this OpenFlow version for all switches with auster. Returns whether any exist.
     pub fn speak(&mut self, version: Version) -> bool {
         let mut has_switches = false;
         for cell in &mut self.cells {
@@ -268,8 +268,8 @@ impl Scenario {
     }
 }
 
-/// Records the keys that a scenario may have, without reading one. If there are several kinds or
-/// verbs, reads this one.
+/// Records the keys that a scenario may have, without reading a scenario. Where there are several
+/// kinds or verbs, reads `choice`.
 pub fn record(choice: &'static str) -> Record {
     let record = Record::new(choice);
     let around = Circumstances {
@@ -373,7 +373,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
             }
         }
     }
-    // The cells have read these.
+    // The cells have read these keys.
     for key in ["runs", "seed", "row"] {
         top.know(key);
     }
@@ -430,15 +430,16 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     })
 }
 
-/// The path by which commands find a folder from anywhere. A bare file name has an empty folder.
+/// The absolute path of a folder, for commands that run anywhere. A bare file name has an empty
+/// folder.
 pub fn absolute(folder: &Path) -> PathBuf {
     let found = std::path::absolute(Path::new(".").join(folder));
     found.unwrap_or_else(|_| folder.to_owned())
 }
 
 /// Reads `[quick]`, reduces the axes to the quick part if requested, and returns its runs and
-/// seconds. A named value must be one of the axis; a plain value that all cells share may be
-/// another.
+/// seconds. A named value must be a value of the axis. A plain value that all cells share need not
+/// be.
 fn quick(
     top: &Section<'_>,
     axes: &mut [(String, Axis<Choice>)],
@@ -652,7 +653,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     for section in top.sections("probe") {
         let begins = section.text("begins");
         if begins.is_some_and(|id| elsewhere.contains(&id) && time_of(&times, &id).is_none()) {
-            // Only other cells have its moment.
+            // Only other cells have the moment when the probe begins.
             continue;
         }
         let id = new_id(&section, &mut ids);
@@ -710,7 +711,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     })
 }
 
-/// The number of runs like this one at a time, by the first pattern that matches.
+/// The number of runs of such cells at a time, by the first pattern that matches the cell.
 fn at_once(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> usize {
     let Some(section) = top.section("at_once") else {
         return 1;
@@ -748,7 +749,8 @@ impl NetworkSpec {
         }
     }
 
-    /// Sets this OpenFlow version between its switches and auster. Returns whether it has any.
+    /// Sets this OpenFlow version between the network's switches and auster. Returns whether the
+    /// network has any.
     fn speak(&mut self, version: Version) -> bool {
         if !self.has_switches() || !matches!(self.controller, Controller::Auster(_)) {
             return false;
@@ -958,7 +960,7 @@ fn config(
     config
 }
 
-/// Whether a section is for a cell, by the patterns in its `of`.
+/// Whether a section applies to a cell, by the patterns in its `of`.
 fn is_for(section: &Section<'_>, name: &str) -> bool {
     let patterns = section.one_or_more("of");
     patterns.is_none_or(|patterns| patterns.iter().any(|of| matrix::is_meant(of, name)))
@@ -982,14 +984,14 @@ fn lacks_row(section: &Section<'_>, top: &Section<'_>, cells: &[Cell]) -> bool {
     known.any(|known| known == name) && !here.any(|row| row.name == name)
 }
 
-/// The sections of a kind that are for a cell.
+/// The sections of a kind that apply to a cell.
 fn sections_for<'a>(top: &Section<'a>, kind: &'a str, name: &str) -> Vec<Section<'a>> {
     let mut sections = top.sections(kind);
     sections.retain(|section| is_for(section, name));
     sections
 }
 
-/// Reports a section that is for no cell. No cell reads it.
+/// Reports each section that applies to no cell. No cell reads such a section.
 fn check_patterns(top: &Section<'_>, names: &[String]) {
     let kinds = ["at", "traffic", "row"].into_iter();
     for section in kinds.flat_map(|kind| top.sections(kind)) {
@@ -1265,7 +1267,7 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Cl
     if together && section.has("against") {
         section.problem("together", "a claim with against is about single cells");
     }
-    // Rows of a scenario with mistakes are not all known.
+    // Not all rows of a scenario with mistakes are known.
     let claim = cells.and_then(|cells| {
         let found = kind_of_row(&section, row.as_ref(), cells)?;
         let rows_of = |cell: &&Cell| cell.rows.iter().any(|row| row.name == found.name);
@@ -1585,7 +1587,7 @@ fn networks(cells: &[Cell]) -> Result<Vec<NetworkRuns>, String> {
     Ok(networks)
 }
 
-/// Chooses the pairs of each run. Pairs that communicate in every run are new to none of them.
+/// Chooses the pairs of each run. Pairs that communicate in every run are new to no run.
 fn choose_pairs(network: &mut NetworkRuns, cells: &[Cell]) -> Result<(), String> {
     let mut used = BTreeSet::new();
     for run in &network.runs {

@@ -44,7 +44,7 @@ pub struct Source {
     flows: Arc<AtomicU64>,
 }
 
-/// Traffic until it is stopped.
+/// Traffic that runs until it is stopped.
 pub struct Running {
     stop: Arc<AtomicBool>,
     sender: JoinHandle<u64>,

@@ -1,8 +1,8 @@
 //! Round trips of a flow's first packet and of the later ones, by ICMP echo.
 //!
-//! Each trial is a stranger that pings the other host. The first request and its answer each meet
-//! no entry, so the controller takes part twice, as in a first ping between two hosts, but without
-//! ARP. The later pings meet the entries.
+//! Each trial is a stranger that pings the other host. No switch has an entry for the first request
+//! or for its answer, so the controller takes part twice, as in a first ping between two hosts, but
+//! without ARP. The later pings meet the entries.
 
 use std::time::{Duration, Instant};
 

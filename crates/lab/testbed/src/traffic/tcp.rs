@@ -60,8 +60,8 @@ impl Ends {
 }
 
 /// Opens a connection, sends, and closes it. Returns the time until the receiver had everything.
-/// `arrived` gets the number of bytes whenever the receiver takes some. A connection still open
-/// when no time is left is reset.
+/// `arrived` is called with the number of bytes whenever the receiver takes some. A connection
+/// still open when no time is left is reset.
 pub fn connection(
     ends: &Ends,
     amount: Amount,
@@ -143,7 +143,7 @@ fn send(
     }
 }
 
-/// Returns an error that is not the end of a check, or that ends too long a silence.
+/// Returns the error, unless it only ends a check and the silence is not yet too long.
 fn wait_on(error: io::Error, progress: Instant) -> io::Result<()> {
     let is_look = matches!(
         error.kind(),

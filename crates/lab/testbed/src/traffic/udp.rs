@@ -164,8 +164,8 @@ fn stream(sender: &Sender, receiver: UdpSocket, pace: &Pace) -> Result<Stream, F
     Ok(stream)
 }
 
-/// Receives datagrams of a stream until all have arrived, or none for long enough after the last
-/// was sent.
+/// Receives datagrams of a stream until all have arrived, or until none has arrived for long enough
+/// after the last was sent.
 fn receive(
     socket: &UdpSocket,
     id: u64,

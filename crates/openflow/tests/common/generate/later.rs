@@ -69,7 +69,7 @@ fn new_message(is_v15: bool, g: &mut Rng) -> Message {
     }
 }
 
-/// Messages that others hold.
+/// Kinds of messages inside other messages.
 #[derive(Clone, Copy)]
 enum MessageKindOf {
     Group,

@@ -585,7 +585,7 @@ pub fn any_match(g: &mut Rng) -> Match {
             r#match.fields.push(field);
         }
     }
-    // What contradicts itself (TCP ports of an ARP packet) goes, from the first such field on.
+    // Drops all fields from the first that contradicts an earlier one (TCP ports of an ARP packet).
     let consistent = (0..r#match.fields.len()).take_while(|at| {
         let MatchField::Basic { field, .. } = &r#match.fields[*at] else {
             return true;
@@ -622,7 +622,7 @@ fn arbitrary_field(info: FieldInfo, g: &mut Rng) -> MatchField {
     }
 }
 
-/// Adds what `prereq` asks for, and what that asks for, if the fields are still free.
+/// Adds the field that `prereq` requires, and its own prerequisites, if the fields are still free.
 fn add_prerequisite(prereq: Prereq, r#match: &mut Match) {
     let (field, value): (Field, u128) = match prereq {
         Prereq::None => return,
@@ -645,7 +645,7 @@ fn add_prerequisite(prereq: Prereq, r#match: &mut Match) {
     }
 }
 
-/// The rule of OpenFlow 1.3.1, table 12, written once more, apart from the codec.
+/// The rule of OpenFlow 1.3.1, table 12, written again, independently of the codec.
 fn holds(prereq: Prereq, earlier: &Match) -> bool {
     let eth_type = earlier.exact(Field::EthType);
     let ip_proto = earlier.exact(Field::IpProto);

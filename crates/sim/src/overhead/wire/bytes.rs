@@ -80,8 +80,7 @@ mod tests {
         assert_eq!(stream_header(2, 220, 1400, false), 1 + 1 + 2);
         assert_eq!(packet_number(127, 0), 1);
         assert_eq!(packet_number(128, 0), 2);
-        // quinn's defaults: an id of 8 bytes. 27 bytes and 20 at least, as the specification has
-        // it.
+        // quinn's defaults: an id of 8 bytes. 27 bytes and 20 at least, as in the specification.
         assert_eq!(short_header(8, 2), 27);
     }
 }

@@ -23,8 +23,8 @@ const MISSING_FOR_MAX: u64 = 128;
 pub struct QuicSetup {
     /// Bytes of the id in packets to the other end.
     pub connection_id: u32,
-    /// Packets that may arrive before an acknowledgement is sent alone, and by how many packets one
-    /// may overtake another.
+    /// The number of packets that may arrive before an acknowledgement is sent alone, and the
+    /// number of packets that one packet may overtake.
     pub ack_threshold: u64,
     pub reorder_threshold: u64,
     /// The delay of acknowledgements that both ends announce, or ask for with ACK_FREQUENCY.
@@ -102,7 +102,8 @@ pub struct Quic {
 
 #[derive(Debug, Default)]
 struct Acks {
-    /// Ranges of received packets to report, without those that the peer knows to be reported.
+    /// Ranges of received packets to report, without those whose acknowledgement the peer is known
+    /// to have received.
     ranges: Vec<(u64, u64)>,
     /// Packets below the largest that have not arrived.
     missing: VecDeque<u64>,
@@ -451,7 +452,7 @@ impl Acks {
         }
     }
 
-    /// Forgets ranges up to `told`: the peer knows that they have been acknowledged.
+    /// Forgets ranges up to `told`: the peer knows that these packets have been acknowledged.
     fn forget(&mut self, told: u64) {
         self.ranges.retain_mut(|range| {
             range.0 = range.0.max(told + 1);
@@ -459,7 +460,7 @@ impl Acks {
         });
     }
 
-    /// The ACK frame and its length, if the frame is due or there is a packet for it anyway.
+    /// Returns the ACK frame and its length, if the frame is due or a packet is sent anyway.
     fn take(&mut self, now: Nanos, is_company: bool) -> Option<(AckRanges, u32)> {
         let is_due = self.at_once || is_company && self.eliciting > 0;
         if !is_due || self.ranges.is_empty() {

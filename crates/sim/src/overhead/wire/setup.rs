@@ -69,8 +69,8 @@ pub struct Records {
     pub report_lane_bytes: u32,
 }
 
-/// Stream type, channel, lane and position, then a 0, epoch and dependency, which the records
-/// behind the first do not repeat; of a report type, length, channel and count; lane and position.
+/// Stream type, channel, lane and position, then a 0, epoch and dependency, which records after the
+/// first do not repeat. In a report: type, length, channel and count; lane and position.
 pub const RELAY_RECORDS: Records = Records {
     header_bytes: 0,
     lane_header_bytes: 4 + 3,
@@ -108,7 +108,7 @@ pub struct Host {
 
 impl Default for Host {
     /// The two cores that `results/2026-11-22-channel` was measured on, busy with other work:
-    /// fitted to its table of overhead, but for the timers.
+    /// fitted to its table of overhead, except for the timers.
     fn default() -> Host {
         Host {
             wake: Duration::from_micros(60),
@@ -177,8 +177,8 @@ impl Outcome {
     }
 }
 
-/// Messages of one agent by a Poisson process: the same that `scenarios/channel-*.toml` send with
-/// the seed.
+/// Messages of one agent from a Poisson process, the same as `scenarios/channel-*.toml` send with
+/// this seed.
 pub fn poisson(agent: u16, per_second: f64, count: u32, bytes: u32, seed: u64) -> Vec<Message> {
     let mut seeds = SplitMix64::new(seed ^ u64::from(agent) << 48);
     let mut draws = SplitMix64::new(seeds.next());
@@ -209,7 +209,7 @@ impl Setup {
         }
     }
 
-    /// Frames that set up one connection, before its first message and beside it: those to the
+    /// Frames that set up one connection, before its first message and alongside it: those to the
     /// controller, which listens, and those to the switch.
     pub(super) fn handshake(&self) -> [Vec<u32>; 2] {
         match self.carrier {

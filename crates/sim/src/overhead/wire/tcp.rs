@@ -175,7 +175,7 @@ impl Tcp {
             .handle_data(now, segment, rto, self.sender.srtt)
     }
 
-    /// The application has read all there was (`tcp_cleanup_rbuf`).
+    /// Handles a read of all data by the application (`tcp_cleanup_rbuf`).
     pub fn read(&mut self) {
         let receiver = &mut self.receiver;
         receiver.has_unread = false;
@@ -487,7 +487,7 @@ impl Receiver {
         self.is_pending = true;
         let end = segment.seq + u64::from(segment.len);
         if end <= self.next {
-            // It has come before: told at once, with what was doubled.
+            // A duplicate: acknowledged at once, with the duplicated range.
             self.ack_now = true;
             return false;
         }

@@ -39,7 +39,7 @@ fn gateways(ids: &[u16], routes: &[(&str, Ipv4Addr)]) -> Gateways {
     }
 }
 
-/// Lists for what is routed into VLANs.
+/// Lists for packets that are routed into VLANs.
 fn into(lists: &[(u16, Acl)]) -> Access {
     let (ids, acls): (Vec<u16>, Vec<Acl>) = lists.iter().cloned().unzip();
     let out = ids.into_iter().enumerate();
@@ -122,7 +122,7 @@ impl Campus {
         all.silent_pairs(&mut self.network, seq);
     }
 
-    /// A datagram and a ping to an address by the gateway.
+    /// A datagram and a ping to an address, through the gateway.
     fn frames(&self, from: HostId, ip: Ipv4Addr) -> [Vec<u8>; 2] {
         let own = self.network.host(from).address;
         let mac = GATEWAY_MAC;
@@ -137,7 +137,7 @@ impl Campus {
         })
     }
 
-    /// Sends both in the same millisecond.
+    /// Sends the datagram and the ping in the same millisecond.
     fn send_both(&mut self, from: HostId, ip: Ipv4Addr) {
         for frame in self.frames(from, ip) {
             self.network.inject(from, frame);
@@ -145,7 +145,8 @@ impl Campus {
         self.network.run_for(ms(1));
     }
 
-    /// The datagrams and pings to a network behind routers that a host has received, and forgets.
+    /// Counts the datagrams and pings to a network behind routers that a host has received, and
+    /// clears its record.
     fn received(&mut self, host: HostId) -> [usize; 2] {
         let frames = std::mem::take(&mut self.network.host_mut(host).recorded);
         let mut counts = [0, 0];
@@ -172,7 +173,7 @@ fn a_list_holds_for_routed_packets_through_failures_restarts_and_reloads() {
     campus.network.run_for(ms(4000));
     let mut seq = 0;
     let mut check = |campus: &mut Campus, may: bool, when: &str| {
-        // The first packets to a host wait until it has been asked for.
+        // The first packets to a host wait until its address is resolved.
         seq += 2;
         campus.introduce(seq);
         for (from, to) in [(10, 20), (20, 10), (40, 20), (20, 20), (10, 40)] {
@@ -303,14 +304,14 @@ fn no_packet_passes_unjudged_while_routes_change() {
     }
 }
 
-/// After each single message of a change, no packet goes where the former lists forbid it, and none
-/// is lost that both allow.
+/// After each single message of a change, no packet goes where the former lists forbid it, and no
+/// packet that both the former and the new lists allow is lost.
 #[test]
 fn each_message_of_a_change_leaves_packets_judged() {
     let only = |protocol| acl(&[(protocol, true), ("arp", true)]);
     let (udp20, udp40) = (into(&[(20, only("udp"))]), into(&[(40, only("udp"))]));
     let both = into(&[(20, only("udp")), (40, only("icmp"))]);
-    // The last: whether datagrams may go on.
+    // The last value is whether datagrams may continue.
     let cases = [(udp20, udp40, true), (both.clone(), both, false)];
     for (before, after, goes_on) in cases {
         let mut campus = Campus::new(5, |network| topology::line(network, 3));
@@ -407,7 +408,7 @@ fn lists_follow_gateways() {
     }
 }
 
-/// A switch without the tables stays, until a VLAN of it has a gateway.
+/// A switch without the tables stays connected until one of its VLANs has a gateway.
 #[test]
 fn no_gateway_leads_past_lists_that_a_switch_cannot_hold() {
     let controller = ControllerConfig {
@@ -415,7 +416,7 @@ fn no_gateway_leads_past_lists_that_a_switch_cannot_hold() {
         ..ControllerConfig::default()
     };
     let mut network = Network::new(controller.into(), 13);
-    // One less than lists take.
+    // One table less than lists need.
     let switch = network.add_switch_with(DatapathId(7), |options| options.n_tables = 11);
     let host = network.add_host(switch);
     network.run_for(ms(3000));

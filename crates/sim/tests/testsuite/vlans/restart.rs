@@ -1,5 +1,5 @@
-//! A controller that starts anew where there are VLANs: it takes over what is right in the
-//! switches, and nothing else.
+//! A restarted controller with VLANs takes over the correct entries and groups of the switches, and
+//! nothing else.
 
 use clock::SplitMix64;
 use control::entry::{EntryKind, is_own};
@@ -10,8 +10,8 @@ use openflow::{Action, Bucket, Field, Instruction, MatchField, Message, PortNo, 
 
 use super::*;
 
-/// A controller that starts anew takes over what is there, and knows all hosts: nothing is sent to
-/// a switch, and the first packet of every pair arrives.
+/// A restarted controller takes over the state of the switches, and knows all hosts. It sends the
+/// switches nothing, and the first packet of every pair arrives.
 pub fn is_adopted(tenants: &mut Tenants, seed: u64) -> Result<(), String> {
     let known = |tenants: &Tenants| -> Vec<_> {
         let views = tenants.network.process().controller.vlans();
@@ -35,7 +35,7 @@ pub fn is_adopted(tenants: &mut Tenants, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The flow-mods and group-mods that switches have heard.
+/// The number of flow-mods and group-mods that switches have received.
 fn sent(tenants: &Tenants) -> [u64; 2] {
     const FLOW_MOD: u8 = 14;
     const GROUP_MOD: u8 = 15;
@@ -115,7 +115,7 @@ fn a_switch_that_connects_again_keeps_its_entries() {
     assert_eq!(self::held(&tenants), held);
 }
 
-/// The entries in a VLAN of one port, and those that lead there.
+/// The number of entries in a VLAN of one port, and of those that lead to the port.
 fn of_port(tenants: &Tenants, switch: SwitchId, port: PortNo) -> usize {
     let outputs = |i: &Instruction| match i {
         Instruction::ApplyActions(actions) => actions.contains(&Action::output(port)),
@@ -130,7 +130,7 @@ fn of_port(tenants: &Tenants, switch: SwitchId, port: PortNo) -> usize {
     of_hosts.count()
 }
 
-/// A port changes its VLAN while nobody controls, or gets into one, or out of all.
+/// A port changes its VLAN while no controller runs, or joins one, or leaves all.
 #[test]
 fn what_a_port_had_in_another_vlan_does_not_stay() {
     for (from, to) in [(10, 20), (0, 10), (10, 0)] {
@@ -157,7 +157,7 @@ fn what_a_port_had_in_another_vlan_does_not_stay() {
     }
 }
 
-/// A VLAN that is no more leaves nothing.
+/// A removed VLAN leaves nothing behind.
 #[test]
 fn a_vlan_that_has_gone_leaves_nothing() {
     let mut tenants = ring(6);
@@ -195,8 +195,8 @@ fn a_vlan_that_has_gone_leaves_nothing() {
     assert_eq!(tenants.silent_pairs(3), []);
 }
 
-/// A host moves while nobody controls. No entry at its former switch leads to its former port once
-/// it has spoken.
+/// A host moves while no controller runs. No entry at its former switch leads to its former port
+/// once it has spoken.
 #[test]
 fn a_host_that_moves_meanwhile_is_found() {
     for to in [0, 2] {
@@ -349,7 +349,7 @@ fn apply_if_taken(tenants: &mut Tenants, at: SwitchId, message: &Message) {
     }
 }
 
-/// The VLAN and the label that an entry says to be its switch's own.
+/// The VLAN and the label that an entry marks as its switch's own.
 fn own_label(entry: &FlowEntry) -> Option<(VlanId, Label)> {
     let label = Label(entry.r#match.exact(Field::VlanVid)? as u16 & 0xfff);
     let instructions = entry.instructions.iter().map(|step| match step {
@@ -383,7 +383,7 @@ fn claim(tenants: &mut Tenants, below: &mut impl FnMut(usize) -> usize) {
     }
 }
 
-/// Every label is one switch's, in one VLAN.
+/// Every label belongs to one switch, in one VLAN.
 fn labels_are_one_ends(tenants: &Tenants) -> Result<(), String> {
     let mut ends = BTreeMap::new();
     for switch in &tenants.switches {
@@ -398,8 +398,8 @@ fn labels_are_one_ends(tenants: &Tenants) -> Result<(), String> {
     Ok(())
 }
 
-/// Somebody has changed what switches hold, with our cookies, while nobody controlled. Then every
-/// pair of a VLAN talks again, and nothing crosses.
+/// Somebody has changed entries and groups of the switches, with our cookies, while no controller
+/// ran. Then every pair of a VLAN talks again, and nothing crosses.
 fn mends(seed: u64) -> Result<(), String> {
     let mut random = SplitMix64::new(seed);
     let mut below = move |end: usize| (random.next() % end as u64) as usize;

@@ -79,7 +79,8 @@ impl Switch {
         }
     }
 
-    /// Whether, between hosts, the entry is for the answer to a packet from `target` to `source`.
+    /// Whether, between hosts, the entry is for the reverse path of a packet from `target` to
+    /// `source`.
     fn is_way_back(&self, source: u32, target: u32) -> bool {
         let sends = |from, to| {
             let latest = self.outstanding.find_latest(from);
@@ -116,8 +117,8 @@ impl Switch {
         Verdict::Of(at)
     }
 
-    /// Judges a FLOW_MOD that is no awaited answer: right if it sends its packets where they should
-    /// go.
+    /// Judges a FLOW_MOD that is not an awaited answer. It is right if it sends its packets
+    /// where they should go.
     pub(super) fn judge_entry(&self, answer: &Answer) -> Verdict {
         let towards = |mac: u64| self.layout.port_towards(mac);
         let Some(out) = answer.eth_dst.and_then(towards) else {

@@ -1,4 +1,4 @@
-//! `drain = "s1-s2"`: the administrator takes this link out of service, and no other.
+//! `drain = "s1-s2"`: the administrator takes this link, and no other, out of service.
 
 use cli::failure::Failure;
 use testbed::network::Network;

@@ -141,7 +141,7 @@ const TYPE_FLOW_REMOVED: u8 = 11;
 const TYPE_PACKET_OUT: u8 = 13;
 const TYPE_FLOW_MOD: u8 = 14;
 const COMMAND_ADD: u8 = 0;
-/// The longest time between two PACKET_INs of one detour. Entries live for a second and more.
+/// The longest time between two PACKET_INs of one detour. Entries last for a second or more.
 const DETOUR_GAP_NS: u64 = 300_000_000;
 
 impl ChannelListener {
@@ -154,7 +154,7 @@ impl ChannelListener {
         }
     }
 
-    /// Places of figures, each with its time and a value.
+    /// The observations, each with the place of its figure, its time and its value.
     fn seen(&self, missed: u64) -> Vec<(usize, u64, f64)> {
         let ms = |ns: u64| ns as f64 / 1e6;
         let events = self.events.iter();
@@ -171,8 +171,9 @@ impl ChannelListener {
         seen
     }
 
-    /// The time of each packet's first question, and the time until its answer. If several switches
-    /// ask about a packet, the second time runs from the first question to the first answer.
+    /// The time of each packet's first PACKET_IN, and the time until its PACKET_OUT. If several
+    /// switches send a packet to the controller, the second time runs from the first PACKET_IN to
+    /// the first PACKET_OUT.
     fn answers_ns(&self) -> Vec<(u64, u64)> {
         let mut asked_ns: BTreeMap<Packet, Option<u64>> = BTreeMap::new();
         let mut answers_ns = Vec::new();
@@ -270,7 +271,7 @@ fn packet_to(frame: &[u8], to: Host) -> Option<Packet> {
     is_to_host.then_some(*packet)
 }
 
-/// Whether a message's match names the host as destination: the OXM of eth_dst, bare.
+/// Whether a message's match names the host as destination, by the OXM of eth_dst without a mask.
 fn matches(message: &[u8], to: Host) -> bool {
     let mut field = [0x80, 0x00, 0x06, 0x06, 0, 0, 0, 0, 0, 0];
     field[4..].copy_from_slice(&to.mac.0);

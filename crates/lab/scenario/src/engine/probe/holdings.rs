@@ -20,7 +20,7 @@ use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 use found::{Found, State};
 
-/// Its series has one value for each figure, from the last reading.
+/// The probe. Its series has one value for each figure, from the last reading.
 pub struct Holdings {
     /// Prints all relevant tables of the database, and the entries and meters of each switch.
     command: Command,
@@ -54,7 +54,7 @@ pub const FIGURES: [(&str, Shape); 23] = [
     ("in_the_middle", ONE),
     // Rows of auster's that nothing refers to.
     ("orphans", ONE),
-    // Entries, meters and rows of others that differ from the reference.
+    // Entries, meters and rows that are not auster's and differ from the reference.
     ("foreign_changed", ONE),
     // The extent of the reading.
     ("ports", ONE),

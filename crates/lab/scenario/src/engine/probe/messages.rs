@@ -20,7 +20,7 @@ use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::engine::traffic;
 
-/// Its series has the number of messages, at the time when all were sent.
+/// The probe. Its series has the number of messages, at the time when all were sent.
 pub struct Messages {
     /// A host of the lab.
     host: String,

@@ -130,7 +130,7 @@ fn kind<T: Probe + 'static>(
     Some((Box::new(read?), figures))
 }
 
-/// The place of a figure among those of its kind.
+/// The place of a figure among the figures of its kind.
 fn place(figures: &[(&str, Shape)], name: &str) -> usize {
     let place = figures.iter().position(|(known, _)| *known == name);
     place.unwrap_or_default()

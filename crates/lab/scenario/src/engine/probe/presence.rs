@@ -78,7 +78,7 @@ impl Probe for Presence {
     }
 }
 
-/// The things found by the last look in time.
+/// The things found by the last look whose time `in_time` accepts.
 fn there(series: &Series, in_time: impl Fn(Duration) -> bool) -> Option<BTreeSet<u64>> {
     let looks = series.iter().rev().filter(|(_, number)| *number == LOOK);
     let (last, _) = looks.copied().find(|(at, _)| in_time(*at))?;
@@ -94,7 +94,7 @@ mod tests {
     fn things_are_compared_between_the_two_moments_of_a_window() {
         let ms = Duration::from_millis;
         let topology = Topology::generate("single,2", None).unwrap();
-        // At 100 ms there are 1 and 2, at 200 ms nothing, at 300 ms 2, 3 and 4.
+        // Things 1 and 2 are present at 100 ms, none at 200 ms, and 2, 3 and 4 at 300 ms.
         let series = [
             (100, &[0.0, 1.0, 2.0][..]),
             (200, &[0.0]),

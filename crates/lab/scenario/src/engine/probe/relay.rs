@@ -15,7 +15,7 @@ pub struct Relay;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Each with its place in the status document. All are increases within the window.
+/// Figures, each with a place in the status document. All are increases within the window.
 pub const FIGURES: [(&str, Shape); 4] = [
     // Connections after the first, and those of them that resumed the session.
     ("reconnects", ONE),

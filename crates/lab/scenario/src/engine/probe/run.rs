@@ -15,7 +15,7 @@ use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 
-/// Its series has the value of each figure, at the time when the command ended.
+/// The probe. Its series has the value of each figure, at the time when the command ended.
 pub struct Run {
     command: Command,
     /// The time after which a failed command is repeated.

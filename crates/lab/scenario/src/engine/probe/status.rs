@@ -13,7 +13,7 @@ use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 
 /// Counts over time: connected switches, known directions of links, known hosts, and paths without
-/// room for their entries. Each look at the status gives one value of each.
+/// room for their entries. Each look at the status gives one value for each count.
 pub struct Status {
     /// The rest between two looks; each look costs the controller time.
     every: Duration,

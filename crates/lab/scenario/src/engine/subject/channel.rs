@@ -21,7 +21,7 @@ pub const FIGURES: [(&str, Shape); 12] = [
     // For each first PACKET_IN that arrived: the time to the controller.
     ("one_way_ns", MANY),
     // Lost messages of the target, as a share of those that its transactions send one way, or both
-    // ways where both are loaded: nothing is lost where nothing else is sent.
+    // ways if both are loaded: a direction without other traffic loses nothing.
     ("loss_percent", ONE),
     // The same as a share of all messages that the target sends: both directions and retries.
     ("loss_of_sent_percent", ONE),
@@ -213,7 +213,7 @@ fn retry(top: &Section<'_>) -> (Retry, Duration) {
     (retry, drain.unwrap_or_default())
 }
 
-/// Bursts have a peak of 1.25 times the mean.
+/// The pattern of arrivals. Bursts have a peak of 1.25 times the mean.
 fn arrivals(section: &Section<'_>) -> Arrivals {
     match section.word("arrivals", &["poisson", "even", "bursts"]) {
         Some("even") => Arrivals::Even,
@@ -247,7 +247,7 @@ impl Channel {
         }
     }
 
-    /// The number of directions in which other traffic shares the line with the target's.
+    /// The number of directions in which other traffic shares the line with the target.
     fn loaded_directions(&self) -> u64 {
         match self.setup.is_answered && self.setup.cross.len() > 1 {
             true => 2,

@@ -27,7 +27,7 @@ pub const FIGURES: [(&str, Shape); 24] = [
     ("alive", ONE),
     ("occupancy_mean", ONE),
     ("occupancy_max", ONE),
-    // Nine tenths of the capacity, and the new entries between two reads.
+    // Nine tenths of the capacity plus the new entries between two reads.
     ("occupancy_bound", ONE),
     // Packets without an entry, and those among them whose flow had an entry before.
     ("misses", ONE),
@@ -37,7 +37,7 @@ pub const FIGURES: [(&str, Shape); 24] = [
     ("lost", ONE),
     ("evicted", ONE),
     ("evicted_active", ONE),
-    // The same where more entries were in use than fit.
+    // The same for evictions while more entries were in use than fit.
     ("evicted_pausing", ONE),
     ("evicted_pausing_active", ONE),
     ("all_in_use", ONE),
@@ -49,7 +49,7 @@ pub const FIGURES: [(&str, Shape); 24] = [
 ];
 
 const CAPACITIES: RangeInclusive<u64> = 10..=1 << 20;
-/// New flows, as multiples of what fits.
+/// New flows, as multiples of those that fill the table.
 const LOADS: Range<f64> = 0.001..100.1;
 const FITS_IDLE: Duration = Duration::from_secs(10);
 const FITS_IDLE_MAX: Duration = Duration::from_secs(3600);

@@ -31,10 +31,10 @@ pub const FIGURES: [(&str, Shape); 19] = [
     ("undelivered", ONE),
     // Messages that arrived twice or are not ours.
     ("wrong", ONE),
-    // Messages that arrived after a later one of their agent; of their agent and flow.
+    // Messages that arrived after a later message of their agent, and of their agent and flow.
     ("overtaken", ONE),
     ("overtaken_in_flow", ONE),
-    // Bytes on the link besides the messages, for each message; then with preamble, FCS and gap.
+    // Bytes on the link besides the messages, for each message; also with preamble, FCS and gap.
     ("overhead_bytes", ONE),
     ("line_overhead_bytes", ONE),
     ("frames", ONE),

@@ -77,8 +77,8 @@ pub trait Traffic: Sync {
         false
     }
 
-    /// Teaches the network what the traffic takes for granted, once on each network. Returns
-    /// whether there was anything to teach.
+    /// Announces to the network the hosts that the traffic assumes are known, once on each network.
+    /// Returns whether there was anything to announce.
     fn introduce(&self, _: Pair, _: &Ends) -> Result<bool, Failure> {
         Ok(false)
     }
@@ -134,7 +134,7 @@ pub struct Stage<'a> {
     pub end: Option<(&'a Course, &'a str)>,
     /// The namespace of the switches.
     pub switches: String,
-    /// The scenario's seed in its first run, and one more in each later one.
+    /// The scenario's seed in the first run, and one more in each later run.
     pub seed: u64,
     /// The draw of this run from the scenario's seed: the same in every cell.
     pub draw: u64,

@@ -1,7 +1,7 @@
 //! `kind = "storm"`: new flows at a steady rate, each of which needs the controller.
 //!
 //! Hosts that the network has never seen send through one host's interface to others behind another
-//! host's. Each packet is of a pair that has not communicated before.
+//! host's. Each packet belongs to a pair that has not communicated before.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
@@ -42,7 +42,7 @@ impl Storm {
     }
 }
 
-/// Storms from different hosts have different strangers.
+/// The source of a storm. Storms from different hosts have different strangers.
 fn source((place, _): Pair, ends: &Ends) -> Result<Source, Failure> {
     let [from, to] = ends.doors()?;
     let first = STRANGER_FIRST + place * 2 * STRANGERS;

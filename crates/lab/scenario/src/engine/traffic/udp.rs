@@ -227,7 +227,7 @@ impl Datagrams {
         first.map_or(f64::NAN, |at| milliseconds(at.saturating_sub(window.event)))
     }
 
-    /// A window that ends with the traffic ends with its last arrival.
+    /// The rate of arrival. A window that ends with the traffic ends at the window's last arrival.
     fn received_mbps(&self, window: &Window) -> f64 {
         let bursts = self.bursts.iter();
         let arrivals = bursts.flat_map(|b| b.stream.arrivals.iter().map(|a| b.at(a.received_ns)));

@@ -1,8 +1,8 @@
 //! The entries on switches and the records in their database, and whether any of them is half done.
 //!
-//! The promises during set-up, whenever the controller is killed:
+//! These promises hold during set-up, whenever the controller is killed:
 //!
-//! - One transaction changes the records of a port. The port then has the configured records, or
+//! - One transaction changes the records of a port. A port thus has the configured records, or
 //!   these and the circuits' records, or none.
 //! - The entry that admits packets to a circuit is added after all others: with it the circuit is
 //!   whole, without it no packet is on the circuit.
@@ -185,8 +185,8 @@ impl Found {
         entries(self) == entries(whole) && self.own_ports().eq(whole.own_ports())
     }
 
-    /// The numbers of ports, queues, entries of circuits and of policies, meters, and things of
-    /// others.
+    /// The numbers of ports, queues, circuits' entries, policies' entries, meters, and things that
+    /// are not auster's.
     pub fn extent(&self) -> [usize; 6] {
         let count = |lines: &Lines| lines.values().map(BTreeSet::len).sum();
         [

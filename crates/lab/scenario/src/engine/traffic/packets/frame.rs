@@ -1,7 +1,7 @@
 //! UDP frames with a label that identifies the packet.
 //!
 //! The destination's Ethernet address belongs to no host, so no host's kernel answers a datagram
-//! for a port without a listener. Every interface on the path shows the frame all the same.
+//! for a port without a listener. Every interface on the path still shows the frame.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -28,9 +28,9 @@ pub struct Label {
     /// One run of one traffic, unique in this process.
     pub run: u32,
     pub stream: u32,
-    /// From 0 within run and stream.
+    /// Counted from 0 within the run and the stream.
     pub number: u32,
-    /// The machine's real-time clock, which the kernel stamps arrivals with too.
+    /// Time by the machine's real-time clock, with which the kernel stamps arrivals too.
     pub sent_ns: u64,
 }
 

@@ -1,5 +1,5 @@
 //! `kind = "packets"`: streams of numbered packets from one host to another, whoever else is behind
-//! their addresses, and the switch's questions about them.
+//! their addresses, and the switch's PACKET_INs about the packets.
 //!
 //! Each packet carries a label. The lab sees the label where the packet arrives and, if the
 //! scenario names the OpenFlow channel, in the PACKET_IN and the PACKET_OUT about the packet.
@@ -54,7 +54,7 @@ const STREAM_FIGURES: [(&str, Shape); 8] = [
     // From the PACKET_IN to the PACKET_OUT, as seen on the channel.
     ("answer_ms", MANY),
 ];
-/// The number of the last stream figures, which need a channel.
+/// The number of stream figures that need a channel, at the end of the list.
 const CHANNEL_FIGURES: usize = 3;
 
 const PACKETS_PER_S: std::ops::Range<f64> = 0.0..20_000.0;
@@ -65,7 +65,7 @@ const SILENCE: Duration = Duration::from_millis(300);
 /// A stream is over after this long in any case: two queues of a second each, with room.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Runs of this process, numbered so that no label is taken for one of another run.
+/// Runs of this process, numbered so that no label is mistaken for a label of another run.
 static RUNS: AtomicU32 = AtomicU32::new(0);
 
 impl Packets {
@@ -141,7 +141,7 @@ impl Traffic for Packets {
         let channel = self.channel.as_ref().map(|(device, port)| {
             let messages = Messages::new(*port);
             match device.as_str() {
-                // Both ways, loopback would show each frame twice.
+                // Captured both ways, loopback would show each frame twice.
                 "lo" => Capture::open(&stage.switches, device, messages),
                 _ => Capture::open_both_ways(&stage.switches, device, messages),
             }

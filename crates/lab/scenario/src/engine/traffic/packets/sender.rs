@@ -93,8 +93,8 @@ impl Source {
     }
 }
 
-/// The source and destination port. No packet of a stream without a port is of another stream's
-/// flow.
+/// The source and destination port. No packet of a stream without a port belongs to a flow of
+/// another stream.
 fn ports(streams: &[Stream], stream: usize, number: u32) -> (u16, u16) {
     if let Some(port) = streams[stream].port {
         return (PORT_MIN, port);
@@ -166,7 +166,7 @@ impl Iterator for Dues {
 
     fn next(&mut self) -> Option<(Duration, usize)> {
         let streams = self.streams.iter_mut().enumerate();
-        // A stream without packets has an infinite next time, or none.
+        // The next time of a stream without packets is infinite or not a number.
         let waiting = streams.filter(|(_, stream)| stream.next_s < self.end_s);
         let (n, first) = waiting.min_by(|(_, a), (_, b)| a.next_s.total_cmp(&b.next_s))?;
         let at = Duration::from_secs_f64(first.next_s);

@@ -23,7 +23,7 @@ pub struct Evidence<'a> {
     pub asked: &'a [bool],
     /// In the order of time.
     pub events: &'a [Event],
-    /// The switch evicts entries, without a report where the protocol has none.
+    /// The switch evicts entries, and reports no eviction if the protocol has no such report.
     pub evicts: bool,
 }
 
@@ -38,9 +38,9 @@ pub struct Judged {
     pub entries_set: u64,
     /// Entries removed by the controller, but not because they had expired elsewhere.
     pub evicted: u64,
-    /// Evictions of active flows. The flow sent within its last gap before, and within the same
-    /// time after, while the entry would still have been present; and the later packet had no
-    /// entry.
+    /// Evictions of active flows. The flow sent a packet within its last gap before the eviction,
+    /// and another within the same time after the eviction, while the entry would still have been
+    /// present; and the later packet had no entry.
     pub evicted_active: u64,
     /// The same for entries evicted by the switch, as far as the switch reports them or a packet
     /// missed an entry before its expiry.
@@ -143,7 +143,7 @@ struct Entry {
     hard_s: u16,
 }
 
-/// A removed entry; the flow was active if it misses the entry by then.
+/// A removed entry. The flow was active if it misses the entry by `until_ns`.
 struct Taken {
     until_ns: u64,
     by_switch: bool,
@@ -163,7 +163,7 @@ impl Life {
                 });
             }
             What::Expired => self.entry = None,
-            // The switch confirms the controller's request, at times after the next entry has been
+            // The switch confirms the controller's request, sometimes after the next entry has been
             // sent.
             What::Gone if self.was_deleted(at_ns) => {}
             What::Deleted | What::Gone => {
@@ -231,14 +231,14 @@ impl Life {
             .is_some_and(|deleted_ns| at_ns - deleted_ns < SECOND_NS)
     }
 
-    /// A flow of one packet so far has no gap; then it is as active as a read can show.
+    /// The last gap. A flow of one packet so far has no gap and is as active as a read can show.
     fn gap_ns(&self) -> u64 {
         self.gap_ns.unwrap_or(POLL_MIN.as_nanos() as u64)
     }
 }
 
 impl Entry {
-    /// The time when the entry ends if no further packet arrives.
+    /// The time when the entry expires if no further packet arrives.
     fn ends_ns(&self, sent_ns: u64) -> u64 {
         let after = |since_ns: u64, timeout_s: u16| match timeout_s {
             0 => u64::MAX,
@@ -293,7 +293,7 @@ mod tests {
         What::Set { idle_s, hard_s: 0 }
     }
 
-    /// A packet every 200 ms until 800 ms; the first and the last ask.
+    /// A packet every 200 ms until 800 ms. The first and the last are sent to the controller.
     const SENT: [(u32, u64); 5] = [(0, 0), (0, 200), (0, 400), (0, 600), (0, 800)];
 
     #[test]

@@ -1,5 +1,5 @@
-//! `kind = "trace"`: the flows of the simulator as packets that may not find room for their entries
-//! in a switch's table.
+//! `kind = "trace"`: the flows of the simulator as packets, whose entries may not all fit in a
+//! switch's table.
 //!
 //! A flow is a pair of Ethernet addresses. Each packet carries its number. The lab sees a packet
 //! where it arrives and, if the packet met no entry, on the control channel. There the lab also
@@ -77,7 +77,7 @@ pub const FIGURES: [(&str, Shape); 21] = [
     // Entries that the controller removed before their time, and those of active flows.
     ("evicted", ONE),
     ("evicted_active", ONE),
-    // The same, removed by the switch.
+    // The same for entries that the switch removed.
     ("put_out", ONE),
     ("put_out_active", ONE),
     ("flow_adds", ONE),
@@ -88,7 +88,7 @@ pub const FIGURES: [(&str, Shape); 21] = [
     ("errors", ONE),
     // Requests for statistics of tables or entries.
     ("reads", ONE),
-    // 0.9 of the table, and the most entries set between two reads of one switch.
+    // 0.9 of the table, plus the most entries set between two reads of one switch.
     ("bound", ONE),
     // Frames or segments that the captures missed.
     ("unseen", ONE),
@@ -106,7 +106,7 @@ const QUIET: Duration = Duration::from_millis(300);
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(400);
 /// Time for the last packets to arrive.
 const REST: Duration = Duration::from_millis(1500);
-/// One way between switch and controller, as in the simulator's own scenarios.
+/// The one-way delay between switch and controller, as in the simulator's own scenarios.
 const SIMULATED_DELAY: Duration = Duration::from_millis(1);
 const FLOWS_MAX: u32 = 100_000_000;
 
@@ -358,7 +358,7 @@ mod tests {
             (figure(&found, "bound"), figure(&found, "unseen")),
             (90.0, 3.0)
         );
-        // The table is full after three of five seconds, and then a fixed timeout is refused.
+        // The table is full after three of five seconds. Fixed-timeout entries are then refused.
         let [fixed, lru] = [&found, &of(5.0, "lru")].map(|found| figure(found, SIMULATED));
         assert!(fixed > lru && lru >= 5.0 * 30.0, "{fixed} {lru}");
         assert!(figure(&of(0.5, "lease"), SIMULATED) < lru);

@@ -89,8 +89,8 @@ impl Addresses {
     fn of(&mut self, flow: u32, destination: u16) -> Pair {
         let (flow, to) = (flow as usize, usize::from(destination));
         if flow >= self.pairs.len() {
-            // The flows before this one have sent no packet yet; whatever asks for one of these
-            // flows finds nothing.
+            // The flows before this one have sent no packet yet; a look-up of such a flow finds
+            // nothing.
             let none = Pair {
                 source: u32::MAX,
                 destination: u16::MAX,

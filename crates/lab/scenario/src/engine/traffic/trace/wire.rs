@@ -9,7 +9,7 @@ use openflow::packet::build::{self, Host};
 use testbed::capture::Listener;
 use testbed::segments::{Connections, packet_in};
 
-/// The addresses of a flow: no other flow of the trace has both.
+/// The addresses of a flow. No other flow of the trace has the same pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
     pub source: u32,
@@ -21,7 +21,7 @@ const MAGIC: [u8; 4] = *b"tbl1";
 const HEADERS_BYTES: usize = 14 + 20 + 8;
 const FRAME_BYTES: usize = HEADERS_BYTES + 8;
 const UDP_CHECKSUM: std::ops::Range<usize> = 40..42;
-/// An EtherType that IEEE 802 leaves to experiments.
+/// An EtherType that IEEE 802 reserves for experiments.
 const ETH_TYPE_EXPERIMENT: u16 = 0x88b5;
 
 impl Pair {
@@ -79,7 +79,7 @@ impl Template {
         Template { frame }
     }
 
-    /// Packet `number` of all.
+    /// The frame of packet `number`, counted over all flows.
     pub fn packet(&mut self, pair: Pair, number: u32) -> &[u8] {
         self.frame[0..6].copy_from_slice(&destination(pair.destination).0);
         self.frame[6..12].copy_from_slice(&pair.source().0);
