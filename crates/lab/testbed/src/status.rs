@@ -20,6 +20,17 @@ pub fn is_whole(status: Option<&Value>, topology: &Topology) -> bool {
         && link_count(status) == 2 * topology.links.len()
 }
 
+/// The switches and links that the controller knows, of all that it should know.
+pub fn missing(status: Option<&Value>, topology: &Topology) -> String {
+    format!(
+        "the controller knows {} of {} switches and {} of {} directions of links",
+        switch_count(status),
+        topology.switches.len(),
+        link_count(status),
+        2 * topology.links.len()
+    )
+}
+
 /// A table with a line per switch; empty when the controller's status is unknown.
 pub fn switch_table(status: Option<&Value>) -> String {
     if status.is_none() {

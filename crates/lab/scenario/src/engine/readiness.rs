@@ -194,13 +194,19 @@ impl Readiness<'_> {
                 .map_err(ping_failure)?;
             self.prober.settle().map_err(ping_failure)?;
             let samples = &self.prober.samples()[first..];
-            if is_known && samples.iter().all(|s| s.rtt.is_some()) {
+            let lost = samples.iter().filter(|s| s.rtt.is_none()).count();
+            if is_known && lost == 0 {
                 return Ok(());
             }
+            let pings = samples.len();
             self.pause(STATUS_INTERVAL)?;
             if Instant::now() > deadline {
+                let missing = match is_known {
+                    true => format!("{lost} of the last {pings} pings were lost"),
+                    false => status::missing(known.as_ref(), &self.network.topology),
+                };
                 return Err(Failure::negative(format!(
-                    "the network is not whole {} s after a start of its control plane",
+                    "the network is not whole {} s after a start of its control plane: {missing}",
                     self.within().as_secs_f64()
                 )));
             }
