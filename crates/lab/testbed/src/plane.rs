@@ -23,6 +23,7 @@ use crate::netns;
 use crate::network::{
     CONTROLLER, CONTROLLER_ADDRESS, CONTROLLER_DEVICE, Network, SWITCHES, SWITCHES_DEVICE,
 };
+use crate::status::switch_count;
 use crate::tools;
 use crate::topology::Topology;
 use cli::failure::Failure;
@@ -35,6 +36,8 @@ const STANDBY_PORT: u16 = 6663;
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time limit for a controller that already runs to accept a connection.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time limit for the switches to connect, on a machine that may be busy.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(120);
 /// Some controllers run on a Java virtual machine and load their parts one by one.
 const FOREIGN_START_TIME_MAX: Duration = Duration::from_secs(120);
 
@@ -500,12 +503,15 @@ fn start_auster(network: &mut Network, site: &Site) -> Result<Plane, Failure> {
         }
         Transport::Quic => {
             start_part(network, Part::RelayController, site)?;
-            if site.standby {
-                start_part(network, Part::RelayStandby, site)?;
-            }
             start_part(network, Part::RelaySwitch, site)?;
             wait_for_listener(network, SWITCHES, OPENFLOW_PORT, "relay-switch.log")?;
             set_controllers(network, &format!("tcp:127.0.0.1:{OPENFLOW_PORT}"))?;
+            if site.standby {
+                // The switches' relay stays with the first address that answers, and on a busy
+                // machine that may be the second.
+                wait_for_switches(network)?;
+                start_part(network, Part::RelayStandby, site)?;
+            }
         }
     }
     Ok(Plane::of(network, Some(site.clone())))
@@ -731,6 +737,15 @@ fn wait_for_listener_within(
     };
     let late = format!("nothing listens on port {port} of the lab");
     network.wait_until(time, is_there, log, &late)
+}
+
+/// Waits until all switches are connected to the first controller.
+fn wait_for_switches(network: &mut Network) -> Result<(), Failure> {
+    let socket = status_socket(&network.dir(), Part::Controller);
+    let count = network.topology.switches.len();
+    let are_there = || Ok(switch_count(read_status(&socket).as_ref()) == count);
+    let late = "not all switches of the lab are connected to its controller";
+    network.wait_until(CONNECT_TIME_MAX, are_there, "relay-controller.log", late)
 }
 
 #[derive(clap::Args)]
