@@ -19,7 +19,7 @@ use net::transport::{Limits, Listener, TransportKind};
 use openflow::{Frame, MessageKind};
 use relay::{Config, Kind, PerKind, RivalCounters, SessionId, Side};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tunnel::{End, EndConfig, Hub, OPENFLOW, OVSDB, Scheduling, Target, switch};
@@ -31,8 +31,8 @@ struct Pair {
     pki: Pki,
     hub: Arc<Hub>,
     path: Arc<Path>,
-    /// Its port towards the switch's relay.
-    front: u16,
+    /// TCP at the path's port towards the switch's relay. It refuses connections until it listens.
+    tcp: Option<TcpSocket>,
     end: Arc<End>,
     /// The port that the scripted switch connects to.
     openflow: u16,
@@ -113,7 +113,7 @@ impl Pair {
         let any: Method = "pquic:0:127.0.0.1".parse().unwrap();
         let (hub, hub_task) =
             start_hub(&pki, &any, &controller_at, scheduling.clone(), copied).await;
-        let (path, front) = Path::new(port(hub.local())).await;
+        let (path, front, tcp) = Path::new(port(hub.local())).await;
         let relay = format!("quic:127.0.0.1:{front}").parse().unwrap();
 
         let mut sides = config(Side::Switch, &[(OVSDB, database_at)], scheduling);
@@ -136,7 +136,7 @@ impl Pair {
             pki,
             hub,
             path,
-            front,
+            tcp: Some(tcp),
             end,
             openflow,
             controller,
@@ -196,19 +196,26 @@ struct Path {
 }
 
 impl Path {
-    async fn new(port: u16) -> (Arc<Path>, u16) {
+    async fn new(port: u16) -> (Arc<Path>, u16, TcpSocket) {
         let path = Arc::new(Path {
             target: Mutex::default(),
             address: AtomicU64::default(),
             loses_one_in: AtomicU64::default(),
         });
         path.lead_to(port);
-        let front = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        // Other tests use ports of this machine too: one that is free for UDP may not be for TCP.
+        let (front, tcp) = loop {
+            let front = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let tcp = TcpSocket::new_v4().unwrap();
+            if tcp.bind(front.local_addr().unwrap()).is_ok() {
+                break (Arc::new(front), tcp);
+            }
+        };
         let port = front.local_addr().unwrap().port();
         let carries = path.clone();
         // Ends with the test's runtime.
         tokio::spawn(async move { carries.carry(front).await });
-        (path, port)
+        (path, port, tcp)
     }
 
     fn lead_to(&self, port: u16) {
@@ -858,8 +865,8 @@ async fn copies_stand_in_for_what_is_lost_and_are_dropped_otherwise() {
 }
 
 /// TCP from one port of this machine to another, for as long as it is polled.
-async fn forward_tcp(from: u16, to: u16) {
-    let listener = TcpListener::bind(("127.0.0.1", from)).await.unwrap();
+async fn forward_tcp(from: TcpSocket, to: u16) {
+    let listener = from.listen(16).unwrap();
     let mut tasks = JoinSet::new();
     loop {
         let (mut near, _) = listener.accept().await.unwrap();
@@ -874,9 +881,10 @@ async fn forward_tcp(from: u16, to: u16) {
 /// and is back on QUIC after another once UDP passes. The switch and the controller see nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_udp_does_not_get_through_the_session_goes_on_by_tls() {
-    let pair = Pair::new().await;
+    let mut pair = Pair::new().await;
     let mut tasks = JoinSet::new();
-    tasks.spawn(forward_tcp(pair.front, port(pair.hub.local())));
+    let tcp = pair.tcp.take().unwrap();
+    tasks.spawn(forward_tcp(tcp, port(pair.hub.local())));
     let (mut switch, mut controller) = pair.connect().await;
     let mut number = 0;
     let mut exchange = async |stage: &str, expected: TransportKind| {
@@ -983,10 +991,11 @@ async fn read_to_end(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<u8
 async fn a_switch_behind_a_relay_is_the_one_of_its_certificate_or_none() {
     for transport in [TransportKind::Quic, TransportKind::Tls] {
         let none = (Scheduling::default(), PerKind::default());
-        let pair = Pair::certified(&Leaf::datapath(7), none.0, none.1).await;
+        let mut pair = Pair::certified(&Leaf::datapath(7), none.0, none.1).await;
         let mut tasks = JoinSet::new();
         if transport == TransportKind::Tls {
-            tasks.spawn(forward_tcp(pair.front, port(pair.hub.local())));
+            let tcp = pair.tcp.take().unwrap();
+            tasks.spawn(forward_tcp(tcp, port(pair.hub.local())));
             pair.path.cut();
         }
         let (mut switch, mut controller) = pair.connect().await;
